@@ -1,0 +1,201 @@
+//! What a lock asks of a store.
+//!
+//! A store keeps one value per key: the owner, with a TTL. It also keeps, per contended key, a
+//! queue of contenders (one per waiting process), so that a release can grant the lock to the next
+//! one inside the same step. It decides nothing about waiting: when to ask, and what to do with an
+//! answer, is up to `protocol`.
+
+use std::error::Error;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::clock::Clock;
+
+pub(crate) mod memory;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+
+/// A future that owns all that it needs.
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The answer of a store, or why there is none.
+pub(crate) type StoreResult<T> = Result<T, StoreError>;
+
+/// A store of locks.
+pub(crate) trait Backend: fmt::Debug + Send + Sync {
+    /// The clock by which holds on this store are judged.
+    fn clock(&self) -> Clock;
+
+    /// Where the client's driver runs.
+    fn driver_home(&self) -> DriverHome;
+
+    /// The channel of the calling runtime, if one is open.
+    fn channel(&self) -> Option<Arc<dyn Channel>>;
+
+    /// Opens the channel of the calling runtime, or joins an attempt under way. Takes no longer
+    /// than the store's connect time-out.
+    fn open(&self) -> BoxFuture<StoreResult<Arc<dyn Channel>>>;
+
+    /// Opens a channel of its own that also delivers `events`, and on which
+    /// [`contend`](Channel::contend) is possible. For the driver.
+    fn open_listening(&self, events: Weak<dyn Events>) -> BoxFuture<StoreResult<Arc<dyn Channel>>>;
+}
+
+/// One ordered way to a store: requests take effect in the order in which they were first polled.
+///
+/// A channel never comes back once it is closed. Dropping a request's future does not undo the
+/// request: it may or may not take effect, but if it does, then before any later request on the same
+/// channel. No request takes longer than the store's response time-out.
+pub(crate) trait Channel: fmt::Debug + Send + Sync {
+    /// Whether requests have a chance: not after a disconnect, nor when the store fell silent.
+    fn is_open(&self) -> bool;
+
+    /// Takes a free lock, or names its owner (perhaps this very one, from an earlier send).
+    /// Leaves no trace if the lock is not free.
+    fn acquire(&self, lock: &Lock, lease: Duration) -> BoxFuture<StoreResult<Acquired>>;
+
+    /// Takes a free lock, or takes or refreshes this owner's place in the queue of contenders.
+    /// Only on a listening channel.
+    fn contend(
+        &self,
+        lock: &Lock,
+        lease: Duration,
+        keep: Duration,
+    ) -> BoxFuture<StoreResult<Contended>>;
+
+    /// Sets the TTLs of locks that their owners still hold. One answer each, in order; a bad key
+    /// spoils no other one's answer.
+    fn renew(&self, batch: &[Renewal]) -> BoxFuture<StoreResult<Vec<Renewed>>>;
+
+    /// Ends this owner's hold if there is one, and its place in the queue: grants the lock to the
+    /// next contender for `claim`, or frees it.
+    fn release(&self, lock: &Lock, claim: Duration) -> BoxFuture<StoreResult<Released>>;
+
+    /// Who holds `key`, from the store itself.
+    fn inspect(&self, key: &Arc<str>) -> BoxFuture<StoreResult<Option<Holder>>>;
+
+    /// Whether the store can deliver [`Events`] here. Where it cannot, contenders go by timer.
+    fn delivers_events(&self) -> bool;
+}
+
+/// What a store says unasked. Called from the store's own code: must not block, nor call back into
+/// the store.
+pub(crate) trait Events: Send + Sync {
+    /// `owner`, queued by this process, now owns `key` until its claim lease ends.
+    fn granted(&self, key: &str, owner: &str);
+
+    /// The lock went to the contender before `owner`; if that one is dead, `key` is free after
+    /// `claim`.
+    fn next_in_line(&self, key: &str, owner: &str, claim: Duration);
+
+    /// Events may have been missed: everything that waits for one must be verified.
+    fn interrupted(&self);
+}
+
+/// Where a client's driver (renewals, contenders, background releases) runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DriverHome {
+    /// On the runtime that first needs it: time is that runtime's.
+    Caller,
+    /// On a thread of its own, where no code of the user's can starve it.
+    OwnThread,
+}
+
+/// One owner's claim to one key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lock {
+    pub(crate) key: Arc<str>,
+    pub(crate) owner: Arc<str>,
+}
+
+/// Who has a lock, and how long it lasts if nobody renews it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) owner: Arc<str>,
+    /// `None` for a value without TTL: no lock of anybody's.
+    pub(crate) remaining: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Acquired {
+    /// It was free and is ours now.
+    Granted,
+    /// It is held: by another owner, or by this one already.
+    HeldBy(Arc<str>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Contended {
+    /// It was free and is ours now, for the whole lease.
+    Granted,
+    /// This very owner has it: by an earlier send, or by a claim. Ownership, not validity.
+    Mine,
+    /// Queued behind `ahead` others.
+    Queued { holder: Arc<str>, remaining: Duration, ahead: usize },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Renewal {
+    pub(crate) lock: Lock,
+    pub(crate) lease: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Renewed {
+    /// The store refused this key for a reason of its own (another type stands there).
+    Foreign,
+    /// Nobody holds the key: the lease had ended.
+    Gone,
+    Renewed,
+    /// Another owner holds it.
+    Taken,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Released {
+    Foreign,
+    /// It was ours and is free now.
+    Freed,
+    /// It had ended before, or was never granted.
+    Gone,
+    /// It was ours and is now the next contender's.
+    Granted {
+        owner: Arc<str>,
+    },
+    /// Another owner holds it.
+    Taken,
+}
+
+/// Why a store gave no answer.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreError {
+    pub(crate) kind: StoreErrorKind,
+    pub(crate) message: Arc<str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoreErrorKind {
+    /// What stands under the key is no lock.
+    Foreign,
+    /// Asking again does not help: wrong password, missing right.
+    Refused,
+    /// May pass: unreachable, silent, loading, read-only. The request may have taken effect.
+    Unavailable,
+}
+
+impl StoreError {
+    pub(crate) fn new(kind: StoreErrorKind, message: impl Into<Arc<str>>) -> Self {
+        Self { kind, message: message.into() }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for StoreError {}

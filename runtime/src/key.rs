@@ -1,0 +1,167 @@
+//! Keys: what a template becomes once its placeholders are filled in.
+
+use std::borrow::Cow;
+use std::fmt::{self, Display, Write};
+use std::sync::Arc;
+
+use distlock_template::Escaped;
+
+use crate::error::{LockError, LockErrorKind};
+use crate::options::LockOptions;
+
+/// The key of a lock, and the name that it has in metrics and logs.
+///
+/// Made by [`lock_key!`](crate::lock_key), by a [`lock_template!`](crate::lock_template) or, without
+/// placeholders, by [`LockKey::literal`]. A key that cannot be (an empty part, say) is refused where
+/// it is used, with an error of kind `InvalidKey`; [`check`](Self::check) tells earlier.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct LockKey {
+    text: String,
+    template: Cow<'static, str>,
+    options: LockOptions,
+    fault: Option<Fault>,
+}
+
+#[derive(Clone, Debug)]
+enum Fault {
+    EmptyText,
+    EmptyValue { placeholder: Cow<'static, str> },
+    PlaceholderInLiteral,
+    ValueFailed { placeholder: Cow<'static, str> },
+}
+
+impl LockKey {
+    /// Creates a key from a text without placeholders. A `<` or `>` in it makes it invalid: a text
+    /// with placeholders is for [`lock_key!`](crate::lock_key).
+    ///
+    /// ```
+    /// use distlock::LockKey;
+    ///
+    /// assert!(LockKey::literal("jobs:nightly").check().is_ok());
+    /// assert!(LockKey::literal("stock:lock:<sku_id>").check().is_err());
+    /// ```
+    pub fn literal(text: impl Into<Cow<'static, str>>) -> Self {
+        let template = text.into();
+        let text = template.clone().into_owned();
+        let fault = if text.contains(['<', '>']) {
+            Some(Fault::PlaceholderInLiteral)
+        } else if text.trim().is_empty() {
+            Some(Fault::EmptyText)
+        } else {
+            None
+        };
+        Self { text, template, options: LockOptions::new(), fault }
+    }
+
+    /// Tells whether the key can be used.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidKey`: a value is empty or all white space, or a literal contains a placeholder.
+    pub fn check(&self) -> Result<(), LockError> {
+        let Some(fault) = &self.fault else { return Ok(()) };
+        let template = &self.template;
+        let message = match fault {
+            Fault::EmptyText => "a lock key needs a text, this one is empty".into(),
+            Fault::EmptyValue { placeholder } => format!(
+                "<{placeholder}> of the key template {template:?} is empty: unrelated calls would \
+                 share one lock"
+            ),
+            Fault::PlaceholderInLiteral => format!(
+                "{template:?} contains `<` or `>`, which LockKey::literal takes literally: write \
+                 lock_key!({template:?}) to fill placeholders in"
+            ),
+            Fault::ValueFailed { placeholder } => format!(
+                "the Display implementation of <{placeholder}> of the key template {template:?} \
+                 returned an error"
+            ),
+        };
+        Err(LockError::new(LockErrorKind::InvalidKey, message))
+    }
+
+    /// The text of the key, without the client's namespace.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The template that the key was made from.
+    #[must_use]
+    pub fn template(&self) -> &str {
+        &self.template
+    }
+
+    /// The settings declared with the key, by [`lock_template!`](crate::lock_template).
+    pub(crate) fn options(&self) -> &LockOptions {
+        &self.options
+    }
+
+    /// The key as it stands in the store.
+    pub(crate) fn in_namespace(&self, namespace: Option<&str>) -> Arc<str> {
+        match namespace {
+            Some(namespace) => format!("{namespace}:{}", self.text).into(),
+            None => self.text.as_str().into(),
+        }
+    }
+}
+
+impl Display for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Fills a template in, piece by piece. What the macros expand to.
+#[derive(Debug)]
+#[must_use]
+pub struct KeyBuilder {
+    key: LockKey,
+}
+
+impl KeyBuilder {
+    /// Starts the key of `template`.
+    pub fn new(template: impl Into<Cow<'static, str>>) -> Self {
+        let template = template.into();
+        let text = String::with_capacity(template.len() + 16);
+        Self { key: LockKey { text, template, options: LockOptions::new(), fault: None } }
+    }
+
+    /// Appends text of the template, brackets already unescaped.
+    pub fn literal(mut self, text: &str) -> Self {
+        self.key.text.push_str(text);
+        self
+    }
+
+    /// Appends the value of a placeholder.
+    pub fn value<V: Display + ?Sized>(
+        mut self,
+        placeholder: impl Into<Cow<'static, str>>,
+        value: &V,
+    ) -> Self {
+        let mut escaped = Escaped::new(&mut self.key.text);
+        let fault = if write!(escaped, "{value}").is_err() {
+            Fault::ValueFailed { placeholder: placeholder.into() }
+        } else if escaped.is_blank() {
+            Fault::EmptyValue { placeholder: placeholder.into() }
+        } else {
+            return self;
+        };
+        self.key.fault.get_or_insert(fault);
+        self
+    }
+
+    /// Sets what the template declares besides the key.
+    pub fn options(mut self, options: LockOptions) -> Self {
+        self.key.options = options;
+        self
+    }
+
+    /// Ends the key.
+    pub fn finish(mut self) -> LockKey {
+        if self.key.text.trim().is_empty() {
+            self.key.fault.get_or_insert(Fault::EmptyText);
+        }
+        self.key
+    }
+}

@@ -1,0 +1,199 @@
+//! Every knob of a lock, its default and its limits.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use crate::error::{LockError, LockErrorKind};
+
+/// The settings of a lock.
+///
+/// The client's builder, [`lock_template!`](crate::lock_template), [`LockRequest`](crate::LockRequest)
+/// and the attribute each fill one; what a nearer one sets wins. What nobody sets has its default:
+///
+/// | option | type | default | builder | template | request | attribute |
+/// |---|---|---|---|---|---|---|
+/// | `wait` | `Duration` | 3 s | yes | yes | yes | yes |
+/// | `lease` | `Duration`, at least 100 ms | 10 s | yes | yes | yes | yes |
+/// | `max_hold` | `Duration`, at least `lease` | none | yes | yes | yes | yes |
+/// | `on_lost` | [`OnLost`] | `Cancel` | yes | yes | yes | yes |
+/// | `reentrant` | on, or off by `not_reentrant` | on | yes | yes | yes | yes |
+/// | `strict` | off, or on | off | yes | yes | yes | yes |
+/// | `max_waiters` | `usize` | none | yes | yes | yes | yes |
+/// | `name` | text | the key template | no | no | yes | yes |
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct LockOptions {
+    wait: Option<Duration>,
+    lease: Option<Duration>,
+    max_hold: Option<Duration>,
+    on_lost: Option<OnLost>,
+    reentrant: Option<bool>,
+    strict: Option<bool>,
+    max_waiters: Option<usize>,
+    name: Option<Cow<'static, str>>,
+}
+
+/// What happens to a running body when its lock is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+// Exhaustive: there is no third thing to do with a running body.
+pub enum OnLost {
+    /// The body is dropped and the call returns `Lost`.
+    #[default]
+    Cancel,
+    /// The body runs on; [`HeldLock::lost`](crate::HeldLock::lost) tells it.
+    Signal,
+}
+
+impl LockOptions {
+    /// Creates options in which nothing is set.
+    pub const fn new() -> Self {
+        Self {
+            wait: None,
+            lease: None,
+            max_hold: None,
+            on_lost: None,
+            reentrant: None,
+            strict: None,
+            max_waiters: None,
+            name: None,
+        }
+    }
+
+    /// Sets the hard bound on getting the lock, connecting and network faults included. Zero means
+    /// one try.
+    ///
+    /// Defaults to 3 seconds.
+    pub const fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Sets the TTL of the key in the store, which the watchdog renews every third of it while the
+    /// body runs. At least 100 milliseconds.
+    ///
+    /// Defaults to 10 seconds.
+    pub const fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Sets the absolute cap on one hold: renewal never reaches past it, and at the cap the body is
+    /// cancelled. At least `lease`. (This is what Redisson calls `leaseTime`.)
+    ///
+    /// Defaults to no cap.
+    pub const fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Sets what happens to a running body when its lock is lost.
+    ///
+    /// Defaults to [`OnLost::Cancel`].
+    pub const fn on_lost(mut self, on_lost: OnLost) -> Self {
+        self.on_lost = Some(on_lost);
+        self
+    }
+
+    /// Refuses a nested call on a key that the calling chain already holds, with an error of kind
+    /// `Reentrant`.
+    ///
+    /// Defaults to off: a nested call enters.
+    pub const fn not_reentrant(mut self) -> Self {
+        self.reentrant = Some(false);
+        self
+    }
+
+    /// Reports a hold that was found gone at the release as `Lost { completed: true }`, in place of
+    /// the body's value.
+    ///
+    /// Defaults to off: the value is returned.
+    pub const fn strict(mut self) -> Self {
+        self.strict = Some(true);
+        self
+    }
+
+    /// Sets how many callers of this process may wait for one key; the next one gets `QueueFull`.
+    ///
+    /// Defaults to no limit.
+    pub const fn max_waiters(mut self, max_waiters: usize) -> Self {
+        self.max_waiters = Some(max_waiters);
+        self
+    }
+
+    /// Sets the name in metrics and logs.
+    ///
+    /// Defaults to the key template.
+    pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Fills what is not set here from `other`.
+    pub(crate) fn or(self, other: &Self) -> Self {
+        Self {
+            wait: self.wait.or(other.wait),
+            lease: self.lease.or(other.lease),
+            max_hold: self.max_hold.or(other.max_hold),
+            on_lost: self.on_lost.or(other.on_lost),
+            reentrant: self.reentrant.or(other.reentrant),
+            strict: self.strict.or(other.strict),
+            max_waiters: self.max_waiters.or(other.max_waiters),
+            name: self.name.or_else(|| other.name.clone()),
+        }
+    }
+
+    /// Fills the defaults in and refuses what cannot work.
+    pub(crate) fn resolve(&self) -> Result<Settings, LockError> {
+        let settings = Settings {
+            wait: self.wait.unwrap_or(DEFAULT_WAIT),
+            lease: self.lease.unwrap_or(DEFAULT_LEASE),
+            max_hold: self.max_hold,
+            on_lost: self.on_lost.unwrap_or_default(),
+            reentrant: self.reentrant.unwrap_or(true),
+            strict: self.strict.unwrap_or(false),
+            max_waiters: self.max_waiters.unwrap_or(usize::MAX),
+        };
+        let Settings { wait, lease, max_hold, .. } = settings;
+        if lease < MIN_LEASE {
+            return Err(refuse(format!(
+                "lease is {lease:?}, but needs at least {MIN_LEASE:?}: shorter ones end before a \
+                 renewal can be confirmed"
+            )));
+        }
+        if let Some(max_hold) = max_hold.filter(|max_hold| *max_hold < lease) {
+            return Err(refuse(format!(
+                "max_hold is {max_hold:?}, but needs at least the lease ({lease:?}): raise \
+                 max_hold or shorten the lease"
+            )));
+        }
+        for (option, value) in
+            [("wait", wait), ("lease", lease), ("max_hold", max_hold.unwrap_or_default())]
+        {
+            if value > MAX_DURATION {
+                return Err(refuse(format!("{option} is {value:?}, but may be at most 365 days")));
+            }
+        }
+        Ok(settings)
+    }
+}
+
+/// Options with nothing left open, checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) wait: Duration,
+    pub(crate) lease: Duration,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) on_lost: OnLost,
+    pub(crate) reentrant: bool,
+    pub(crate) strict: bool,
+    pub(crate) max_waiters: usize,
+}
+
+fn refuse(message: String) -> LockError {
+    LockError::new(LockErrorKind::Config, message)
+}
+
+const DEFAULT_WAIT: Duration = Duration::from_secs(3);
+const DEFAULT_LEASE: Duration = Duration::from_secs(10);
+const MIN_LEASE: Duration = Duration::from_millis(100);
+const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
