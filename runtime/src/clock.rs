@@ -36,6 +36,9 @@ impl Clock {
 pub(crate) struct Timestamp(u64);
 
 impl Timestamp {
+    /// Not later than any reading: due at once.
+    pub(crate) const NOW: Self = Self(0);
+
     /// Later than any reading a process will ever make.
     pub(crate) const NEVER: Self = Self(u64::MAX);
 

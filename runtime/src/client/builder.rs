@@ -1,0 +1,274 @@
+//! Making a client.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Handle, LockClient};
+use crate::backend::Backend;
+use crate::backend::memory::{MemoryBackend, MemoryStore};
+use crate::driver::Core;
+use crate::error::{LockError, LockErrorKind};
+use crate::instance::Instance;
+use crate::options::{LockOptions, OnLost};
+use crate::refusal;
+
+/// Makes a [`LockClient`]. Setters only note what they are told; [`build`](Self::build) and
+/// [`connect`](Self::connect) check it.
+///
+/// ```
+/// # fn main() -> Result<(), distlock::LockError> {
+/// use std::time::Duration;
+///
+/// use distlock::{LockClient, MemoryStore};
+///
+/// let store = MemoryStore::new();
+/// let locks = LockClient::builder()
+///     .memory_store(store)
+///     .namespace("shop")
+///     .lease(Duration::from_secs(5))
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a builder does nothing until `build` or `connect`"]
+pub struct LockClientBuilder {
+    store: Option<Store>,
+    namespace: Option<String>,
+    instance: Option<String>,
+    defaults: LockOptions,
+    claim_lease: Duration,
+    connect_timeout: Duration,
+    response_timeout: Duration,
+    max_key_bytes: usize,
+}
+
+enum Store {
+    Memory(MemoryStore),
+    Url(String),
+}
+
+impl LockClientBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            store: None,
+            namespace: None,
+            instance: None,
+            defaults: LockOptions::new(),
+            claim_lease: Duration::from_millis(500),
+            connect_timeout: Duration::from_secs(1),
+            response_timeout: Duration::from_secs(1),
+            max_key_bytes: 512,
+        }
+    }
+
+    /// Sets the store by URL; see [`LockClient::connect`] for the forms.
+    pub fn url(self, url: impl Into<String>) -> Self {
+        Self { store: Some(Store::Url(url.into())), ..self }
+    }
+
+    /// Sets a store in this process; clients on clones of one store exclude each other.
+    pub fn memory_store(self, store: MemoryStore) -> Self {
+        Self { store: Some(Store::Memory(store)), ..self }
+    }
+
+    /// Puts `<namespace>:` before every key, so that applications or environments on one server do
+    /// not share locks.
+    ///
+    /// Defaults to none.
+    pub fn namespace(self, namespace: impl Into<String>) -> Self {
+        Self { namespace: Some(namespace.into()), ..self }
+    }
+
+    /// Sets the name that this client's owner strings begin with, for an operator to read.
+    ///
+    /// Defaults to `host:pid`.
+    pub fn instance(self, instance: impl Into<String>) -> Self {
+        Self { instance: Some(instance.into()), ..self }
+    }
+
+    /// See [`LockOptions::wait`]. Defaults to 3 seconds.
+    pub fn wait(self, wait: Duration) -> Self {
+        self.with(|defaults| defaults.wait(wait))
+    }
+
+    /// See [`LockOptions::lease`]. Defaults to 10 seconds.
+    pub fn lease(self, lease: Duration) -> Self {
+        self.with(|defaults| defaults.lease(lease))
+    }
+
+    /// See [`LockOptions::max_hold`]. Defaults to no cap.
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        self.with(|defaults| defaults.max_hold(max_hold))
+    }
+
+    /// See [`LockOptions::on_lost`]. Defaults to [`OnLost::Cancel`].
+    pub fn on_lost(self, on_lost: OnLost) -> Self {
+        self.with(|defaults| defaults.on_lost(on_lost))
+    }
+
+    /// See [`LockOptions::not_reentrant`]. Defaults to off.
+    pub fn not_reentrant(self) -> Self {
+        self.with(LockOptions::not_reentrant)
+    }
+
+    /// See [`LockOptions::strict`]. Defaults to off.
+    pub fn strict(self) -> Self {
+        self.with(LockOptions::strict)
+    }
+
+    /// See [`LockOptions::max_waiters`]. Defaults to no limit.
+    pub fn max_waiters(self, max_waiters: usize) -> Self {
+        self.with(|defaults| defaults.max_waiters(max_waiters))
+    }
+
+    /// Sets how long a lock that a release granted to a waiting process stays its own before it is
+    /// confirmed: what a dead waiter costs the others. 50 milliseconds to 10 seconds.
+    ///
+    /// Defaults to 500 milliseconds.
+    pub fn claim_lease(self, claim_lease: Duration) -> Self {
+        Self { claim_lease, ..self }
+    }
+
+    /// Sets how long one attempt to connect may take.
+    ///
+    /// Defaults to 1 second.
+    pub fn connect_timeout(self, connect_timeout: Duration) -> Self {
+        Self { connect_timeout, ..self }
+    }
+
+    /// Sets how long the store may take for one answer. Bounds a release, too, which is repeated in
+    /// the background then.
+    ///
+    /// Defaults to 1 second.
+    pub fn response_timeout(self, response_timeout: Duration) -> Self {
+        Self { response_timeout, ..self }
+    }
+
+    /// Sets how long a key may be, namespace included, in bytes.
+    ///
+    /// Defaults to 512 bytes.
+    pub fn max_key_bytes(self, max_key_bytes: usize) -> Self {
+        Self { max_key_bytes, ..self }
+    }
+
+    /// Creates the client; it connects when it is first used.
+    ///
+    /// # Errors
+    ///
+    /// `Config`: a setting cannot work; the text names it.
+    pub fn build(self) -> Result<LockClient, LockError> {
+        self.check()?;
+        let backend = self.backend()?;
+        let instance = self.instance.as_deref().map_or_else(Instance::of_process, Instance::named);
+        Ok(LockClient(Arc::new(Handle {
+            core: Core::new(backend, instance, self.claim_lease),
+            namespace: self.namespace.map(Into::into),
+            defaults: self.defaults,
+            max_key_bytes: self.max_key_bytes,
+        })))
+    }
+
+    /// Creates the client and connects it, within its `wait`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the call closes what it opened.
+    ///
+    /// # Errors
+    ///
+    /// - `Config`: a setting cannot work; the text names it.
+    /// - `Backend`: the store did not answer in time, or refused.
+    pub async fn connect(self) -> Result<LockClient, LockError> {
+        let wait = self.defaults.resolve()?.wait;
+        let client = self.build()?;
+        match tokio::time::timeout(wait, client.0.core.channel()).await {
+            Ok(Ok(_)) => Ok(client),
+            Ok(Err(error)) => Err(refusal::store(error)),
+            Err(_) => {
+                let text = format!("the lock store did not answer within {wait:?}");
+                Err(LockError::new(LockErrorKind::Backend, text))
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), LockError> {
+        self.defaults.resolve()?;
+        let (least, most) = (Duration::from_millis(50), Duration::from_secs(10));
+        if !(least..=most).contains(&self.claim_lease) {
+            let given = self.claim_lease;
+            return Err(config(format!("claim_lease is {given:?}: use {least:?} to {most:?}")));
+        }
+        for (name, value) in
+            [("connect_timeout", self.connect_timeout), ("response_timeout", self.response_timeout)]
+        {
+            if value.is_zero() {
+                return Err(config(format!("{name} is zero, so nothing could ever be answered")));
+            }
+        }
+        for (name, value) in [("namespace", &self.namespace), ("instance", &self.instance)] {
+            if value.as_ref().is_some_and(|value| value.trim().is_empty()) {
+                return Err(config(format!("{name} is empty: name it, or leave it out")));
+            }
+        }
+        Ok(())
+    }
+
+    fn backend(&self) -> Result<Arc<dyn Backend>, LockError> {
+        match &self.store {
+            None => Err(config(
+                "no store: call url(..), memory_store(..) or redis_client(..) on the builder"
+                    .to_owned(),
+            )),
+            Some(Store::Memory(store)) => Ok(Arc::new(MemoryBackend::new(store))),
+            Some(Store::Url(url)) => self.backend_at(url),
+        }
+    }
+
+    fn backend_at(&self, url: &str) -> Result<Arc<dyn Backend>, LockError> {
+        let Some((scheme, _)) = url.split_once(':') else {
+            return Err(config(format!("{url:?} is no URL: {SCHEMES}")));
+        };
+        match scheme {
+            "memory" => Ok(Arc::new(MemoryBackend::new(&MemoryStore::new()))),
+            _ => Err(config(format!("{scheme:?} is no known store: {SCHEMES}"))),
+        }
+    }
+
+    fn with(self, change: impl FnOnce(LockOptions) -> LockOptions) -> Self {
+        Self { defaults: change(self.defaults), ..self }
+    }
+}
+
+/// A client on a store of its own in this process.
+pub(super) fn in_memory() -> LockClient {
+    let backend = Arc::new(MemoryBackend::new(&MemoryStore::new()));
+    let defaults = LockClientBuilder::new();
+    LockClient(Arc::new(Handle {
+        core: Core::new(backend, Instance::of_process(), defaults.claim_lease),
+        namespace: None,
+        defaults: defaults.defaults,
+        max_key_bytes: defaults.max_key_bytes,
+    }))
+}
+
+impl fmt::Debug for LockClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The store is left out: a URL may hold a password.
+        f.debug_struct("LockClientBuilder")
+            .field("namespace", &self.namespace)
+            .field("instance", &self.instance)
+            .field("defaults", &self.defaults)
+            .field("claim_lease", &self.claim_lease)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("response_timeout", &self.response_timeout)
+            .field("max_key_bytes", &self.max_key_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+fn config(message: String) -> LockError {
+    LockError::new(LockErrorKind::Config, message)
+}
+
+const SCHEMES: &str = "use redis://host:port/ or memory:";

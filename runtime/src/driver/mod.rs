@@ -1,0 +1,314 @@
+//! What a client does besides its callers: renewals, contention, background releases.
+//!
+//! Callers change the shared [`State`] under one short mutex and go on; the driver, one task per
+//! client, carries out what follows from it. On Redis it lives on a thread of its own, so that user
+//! code that blocks every worker of its runtime cannot starve it. On the memory store it lives on
+//! the runtime that first needs it and ends with its last piece of work, so that paused time works.
+//!
+//! Invariant: whoever changes the state wakes the driver if something is due before it would look
+//! by itself, and starts it if it does not run. Both happen under the same mutex, so neither a
+//! wake-up nor a start gets lost.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::backend::{Backend, Channel, DriverHome, Events, Released, StoreResult};
+use crate::backlog::{Backlog, Errand, Release};
+use crate::clock::{Clock, Timestamp};
+use crate::instance::Instance;
+use crate::wait::{Command, Waiting};
+use crate::watchdog::{Batch, Watchdog};
+
+mod link;
+mod run;
+
+/// What a client and all that it handed out share.
+pub(crate) struct Core {
+    backend: Arc<dyn Backend>,
+    clock: Clock,
+    instance: Instance,
+    claim: Duration,
+    state: Mutex<State>,
+    /// Wakes the driver.
+    wake: Notify,
+    /// Wakes whoever waits for holds and releases to be over.
+    quiet: Notify,
+    this: Weak<Self>,
+}
+
+/// Everything that the driver acts on.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) waiting: Waiting,
+    pub(crate) watchdog: Watchdog,
+    pub(crate) backlog: Backlog,
+    phase: Phase,
+    /// When the driver looks by itself.
+    sleeps_until: Timestamp,
+    running: bool,
+}
+
+/// How far a client is through its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// Shut down, or its last handle is gone: the driver ends with its last piece of work.
+    Closing {
+        shut_down: bool,
+    },
+}
+
+/// What the driver does in one turn.
+#[derive(Debug)]
+struct Turn {
+    batches: Vec<Batch>,
+    commands: Vec<Command>,
+    errands: Vec<Errand>,
+    sleep_until: Timestamp,
+    done: bool,
+}
+
+impl Core {
+    pub(crate) fn new(backend: Arc<dyn Backend>, instance: Instance, claim: Duration) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            clock: backend.clock(),
+            backend,
+            claim,
+            state: Mutex::new(State {
+                waiting: Waiting::new(instance.clone(), claim),
+                watchdog: Watchdog::new(),
+                backlog: Backlog::new(),
+                phase: Phase::Open,
+                sleeps_until: Timestamp::NEVER,
+                running: false,
+            }),
+            instance,
+            wake: Notify::new(),
+            quiet: Notify::new(),
+            this: Weak::clone(this),
+        })
+    }
+
+    /// Changes the state, and sees to it that the driver acts on it.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.lock();
+        let result = change(&mut state);
+        let next = state.next_due();
+        if next < state.sleeps_until {
+            state.sleeps_until = next;
+            self.wake.notify_one();
+        }
+        let start = next != Timestamp::NEVER && !state.running && self.home_is_reachable();
+        state.running |= start;
+        let wakers = state.waiting.take_wakers();
+        drop(state);
+        // A waker may run code of the user's, so it is called without the mutex.
+        wakers.into_iter().for_each(Waker::wake);
+        if start {
+            self.start();
+        }
+        result
+    }
+
+    /// Has a release done in the background.
+    pub(crate) fn release_later(&self, release: Release) {
+        if self.backend.driver_home() == DriverHome::Caller && self.release_here(&release) {
+            return;
+        }
+        self.change(|state| state.backlog.add(release));
+    }
+
+    /// The channel of the calling runtime.
+    pub(crate) async fn channel(&self) -> StoreResult<Arc<dyn Channel>> {
+        match self.backend.channel() {
+            Some(channel) => Ok(channel),
+            None => self.backend.open().await,
+        }
+    }
+
+    /// Ends the client: no lock is granted from now on.
+    pub(crate) fn refuse_callers(&self) {
+        self.change(|state| {
+            state.phase = Phase::Closing { shut_down: true };
+            state.waiting.shut_down();
+        });
+        self.wake.notify_one();
+    }
+
+    /// The last handle is gone: nobody will ask for a lock again.
+    pub(crate) fn close(&self) {
+        self.change(|state| {
+            if state.phase == Phase::Open {
+                state.phase = Phase::Closing { shut_down: false };
+            }
+        });
+        self.wake.notify_one();
+    }
+
+    /// Ends every hold; the bodies that notice release.
+    pub(crate) fn end_holds(&self) {
+        self.change(|state| state.watchdog.shut_down());
+    }
+
+    /// Waits until no hold and no release is left.
+    pub(crate) async fn quiet(&self) {
+        loop {
+            let changed = self.quiet.notified();
+            if self.change(|state| state.watchdog.len() + state.backlog.len() == 0) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// A hold or a release is over.
+    pub(crate) fn note_quiet(&self) {
+        self.quiet.notify_waiters();
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    pub(crate) fn instance(&self) -> &Instance {
+        &self.instance
+    }
+
+    pub(crate) fn claim(&self) -> Duration {
+        self.claim
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic under the mutex would be a fault of ours; going on beats taking the user's
+        // process down with it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Releases at once, on a store that answers at the first poll.
+    fn release_here(&self, release: &Release) -> bool {
+        let Some(channel) = self.backend.channel() else { return false };
+        let mut request = channel.release(&release.lock, self.claim);
+        let Poll::Ready(reply) = request.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        else {
+            return false;
+        };
+        self.note_release(&release.lock.key, &reply);
+        reply.is_ok()
+    }
+
+    /// A release that granted the lock to our own contender tells it here, before the message does.
+    pub(crate) fn note_release(&self, key: &Arc<str>, reply: &StoreResult<Released>) {
+        if let Ok(Released::Granted { owner }) = reply {
+            self.change(|state| state.waiting.granted(key, owner));
+        }
+        self.note_quiet();
+    }
+
+    fn home_is_reachable(&self) -> bool {
+        match self.backend.driver_home() {
+            DriverHome::Caller => tokio::runtime::Handle::try_current().is_ok(),
+            DriverHome::OwnThread => true,
+        }
+    }
+
+    fn start(&self) {
+        // Whoever calls a method holds an Arc.
+        let Some(core) = self.this.upgrade() else { return };
+        match self.backend.driver_home() {
+            DriverHome::Caller => drop(tokio::spawn(run::drive(core))),
+            DriverHome::OwnThread => run::spawn_thread(core),
+        }
+    }
+
+    /// What the driver does now; `idle` if nothing that it began is under way.
+    fn turn(&self, idle: bool) -> Turn {
+        let mut state = self.lock();
+        let now = self.now();
+        let mut turn = Turn {
+            batches: Vec::new(),
+            commands: Vec::new(),
+            errands: Vec::new(),
+            sleep_until: Timestamp::NEVER,
+            done: false,
+        };
+        let state = &mut *state;
+        state.watchdog.step(now, &mut turn.batches);
+        state.waiting.step(now, &mut turn.commands);
+        state.backlog.step(now, &mut turn.errands);
+        let next = state.next_due();
+        let ends = match self.backend.driver_home() {
+            DriverHome::Caller => true,
+            DriverHome::OwnThread => state.phase != Phase::Open,
+        };
+        turn.done = ends && idle && turn.is_empty() && next == Timestamp::NEVER;
+        state.running = !turn.done;
+        state.sleeps_until = next;
+        turn.sleep_until = next;
+        turn
+    }
+
+    /// The driver is gone, with whatever it had under way.
+    fn driver_died(&self) {
+        let wakers = {
+            let mut state = self.lock();
+            let now = self.now();
+            state.running = false;
+            state.sleeps_until = Timestamp::NEVER;
+            state.waiting.restart();
+            state.watchdog.restart(now);
+            state.backlog.restart();
+            state.waiting.take_wakers()
+        };
+        // Those that are woken start another driver, on their own runtime.
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Events for Core {
+    fn granted(&self, key: &str, owner: &str) {
+        self.change(|state| state.waiting.granted(key, owner));
+    }
+
+    fn next_in_line(&self, key: &str, owner: &str, claim: Duration) {
+        let now = self.now();
+        self.change(|state| state.waiting.next_in_line(key, owner, claim, now));
+    }
+
+    fn interrupted(&self) {
+        let now = self.now();
+        self.change(|state| state.waiting.interrupted(now));
+    }
+}
+
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core")
+            .field("backend", &self.backend)
+            .field("instance", &self.instance)
+            .finish_non_exhaustive()
+    }
+}
+
+impl State {
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.phase == Phase::Closing { shut_down: true }
+    }
+
+    fn next_due(&self) -> Timestamp {
+        self.waiting.next_due().min(self.watchdog.next_due()).min(self.backlog.next_due())
+    }
+}
+
+impl Turn {
+    fn is_empty(&self) -> bool {
+        self.batches.is_empty() && self.commands.is_empty() && self.errands.is_empty()
+    }
+}

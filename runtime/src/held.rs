@@ -1,0 +1,168 @@
+//! What a body sees of the lock it runs under.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::backend::{Renewal, Renewed};
+use crate::driver::Core;
+use crate::error::LockError;
+use crate::hold::Hold;
+use crate::lease::{Lease, Over};
+use crate::protocol::hold::End;
+use crate::refusal;
+use crate::watchdog::HoldId;
+
+/// A look at a held lock: is it still ours, and for how long.
+///
+/// Cheap to clone and `'static`, so it can go into tasks and callbacks. It cannot release the lock
+/// and does not keep it. A [`LockGuard`](crate::LockGuard) derefs to it; `run`, the attribute's
+/// `guard = name` and the layer's extractor hand it out.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock::LockError> {
+/// use distlock::{LockClient, LockKey};
+///
+/// let locks = LockClient::in_memory();
+/// let sold = locks
+///     .lock(LockKey::literal("stock:lock:7"))
+///     .run(|held| async move {
+///         assert!(!held.is_lost());
+///         println!("{} is ours for {:?} without a renewal", held.key(), held.remaining());
+///         1
+///     })
+///     .await?;
+/// # assert_eq!(sold, 1);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct HeldLock {
+    core: Weak<Core>,
+    lease: Arc<Lease>,
+    id: HoldId,
+}
+
+impl HeldLock {
+    pub(crate) fn new(hold: &Hold) -> Self {
+        Self { core: Arc::downgrade(hold.core()), lease: Arc::clone(hold.lease()), id: hold.id() }
+    }
+
+    /// Whether the lock can no longer be relied on: not confirmed by its local deadline, taken over,
+    /// past `max_hold`, or released. Once true it stays true. Looks at the clock, so it is right
+    /// even if the process was frozen until now.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.lease.over().is_some()
+    }
+
+    /// Waits until the lock can no longer be relied on.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: nothing depends on this future.
+    ///
+    /// ```
+    /// # async fn work() {}
+    /// # async fn demo(held: distlock::HeldLock) {
+    /// tokio::select! {
+    ///     () = work() => println!("done in time"),
+    ///     () = held.lost() => println!("stopped: somebody else may work now"),
+    /// }
+    /// # }
+    /// ```
+    pub async fn lost(&self) {
+        loop {
+            // Created before the look, so that an end in between wakes it.
+            let ended = self.lease.ended();
+            if self.is_lost() {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// How long the lock is ours without another renewal, by our clock's conservative view. Zero
+    /// once it is lost. The watchdog renews it, so this goes up again while the body runs.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.lease.remaining()
+    }
+
+    /// Renews the lock now, to `lease` from now on instead of what it was taken with. Never reaches
+    /// past `max_hold`.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped call may or may not have set the TTL in the store; the lock stays ours either way,
+    /// until the deadline known before.
+    ///
+    /// # Errors
+    ///
+    /// - `Lost`: the lock is not ours any more.
+    /// - `Config`: `lease` is below 100 ms.
+    /// - `Backend`: the store did not answer; the watchdog goes on trying.
+    pub async fn extend(&self, lease: Duration) -> Result<(), LockError> {
+        let key = self.lease.key();
+        crate::options::LockOptions::new().lease(lease).resolve()?;
+        if let Some(over) = self.lease.over() {
+            return Err(over.error(key, false));
+        }
+        let Some(core) = self.core.upgrade() else {
+            return Err(Over::Released.error(key, false));
+        };
+        let lease = lease.min(self.lease.limit().since(core.now()));
+        let request = async {
+            let channel = core.channel().await?;
+            let sent_at = core.now();
+            let renewal = Renewal { lock: self.lease.lock().clone(), lease };
+            Ok((sent_at, channel.renew(&[renewal]).await?))
+        };
+        let (sent_at, replies) =
+            request.await.map_err(|error| refusal::store(error).with_key(key))?;
+        match replies.first() {
+            Some(Renewed::Renewed) => {
+                core.change(|state| state.watchdog.extended(self.id, sent_at, lease));
+                Ok(())
+            }
+            _ => {
+                self.lease.end(End::Taken);
+                Err(Over::Lost(End::Taken).error(key, false))
+            }
+        }
+    }
+
+    /// The key, as it stands in the store.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.lease.key()
+    }
+
+    /// Our owner string, `<instance>/<uuid>`: the value that stands under the key.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.lease.lock().owner
+    }
+
+    /// Fails if the lock is lost; for the `?` in front of a step that must not run without it.
+    ///
+    /// # Errors
+    ///
+    /// `Lost`, `HoldLimit` or `ShutDown`, as the lock ended.
+    pub fn check(&self) -> Result<(), LockError> {
+        match self.lease.over() {
+            None => Ok(()),
+            Some(over) => Err(over.error(self.lease.key(), false)),
+        }
+    }
+}
+
+impl fmt::Debug for HeldLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldLock")
+            .field("key", &self.key())
+            .field("owner", &self.owner())
+            .field("remaining", &self.remaining())
+            .finish()
+    }
+}

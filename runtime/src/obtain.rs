@@ -1,0 +1,289 @@
+//! How a caller gets a hold: one direct try, and if the lock is not free, a turn in the local queue.
+//!
+//! Nothing that was sent is forgotten: whatever the caller may have in the store is in a guard from
+//! before it is sent, and the guard hands it to the backlog if it is dropped.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Acquired, Channel, Lock, Renewal, Renewed, StoreError, StoreErrorKind};
+use crate::backlog::{Proof, Release};
+use crate::clock::Timestamp;
+use crate::driver::Core;
+use crate::error::LockError;
+use crate::hold::Hold;
+use crate::lease::Lease;
+use crate::options::Settings;
+use crate::protocol::contender::Granted;
+use crate::protocol::hold::{self, local_deadline};
+use crate::refusal::Refusal;
+use crate::wait::{Entry, Ticket};
+
+/// Obtains a hold of `key` within `settings.wait`.
+///
+/// Awaits: the channel, the direct try, the turn in the queue, a renewal of a grant that came late.
+/// A drop at any of them leaves the local queue at once, and the backlog releases what was granted.
+pub(crate) async fn obtain(
+    core: &Arc<Core>,
+    key: &Arc<str>,
+    settings: &Settings,
+) -> Result<Arc<Hold>, LockError> {
+    let begun_at = core.now();
+    let outcome = within(core, key, settings).await;
+    outcome.map_err(|(refusal, report)| {
+        refusal.error(core.instance(), key, core.now(), core.now().since(begun_at), &report)
+    })
+}
+
+async fn within(
+    core: &Arc<Core>,
+    key: &Arc<str>,
+    settings: &Settings,
+) -> Result<Arc<Hold>, (Refusal, crate::wait::Report)> {
+    let report = || core.change(|state| state.waiting.report(key));
+    if tokio::runtime::Handle::try_current().is_err() {
+        return Err((Refusal::NoRuntime, report()));
+    }
+    let mut caller = Caller::enter(core, key, settings).map_err(|refusal| (refusal, report()))?;
+    let outcome = if settings.wait.is_zero() {
+        // One try, bounded by the store's own time-outs.
+        caller.seek(settings).await
+    } else {
+        let sought = tokio::time::timeout(settings.wait, caller.seek(settings)).await;
+        sought.unwrap_or(Err(Refusal::TimedOut))
+    };
+    // While the caller is still in the queue, there is something to report.
+    outcome.map_err(|refusal| (refusal, report()))
+}
+
+/// A caller that stands in the local queue of its key; dropping it leaves.
+#[derive(Debug)]
+struct Caller<'a> {
+    core: &'a Arc<Core>,
+    key: &'a Arc<str>,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Gone,
+    Trying(Ticket),
+    Waiting(Ticket),
+}
+
+impl<'a> Caller<'a> {
+    fn enter(core: &'a Arc<Core>, key: &'a Arc<str>, settings: &Settings) -> Result<Self, Refusal> {
+        let may_wait = !settings.wait.is_zero();
+        let entry = core.change(|state| {
+            if state.is_shut_down() {
+                return Err(Refusal::ShutDown);
+            }
+            Ok(state.waiting.enter(key, settings.lease, may_wait, settings.max_waiters))
+        })?;
+        let place = match entry {
+            Entry::Busy => return Err(Refusal::Held(None)),
+            Entry::Full => return Err(Refusal::QueueFull),
+            Entry::Try(ticket) => Place::Trying(ticket),
+            Entry::Wait(ticket) => Place::Waiting(ticket),
+        };
+        Ok(Self { core, key, place })
+    }
+
+    async fn seek(&mut self, settings: &Settings) -> Result<Arc<Hold>, Refusal> {
+        let direct = match self.place {
+            Place::Trying(ticket) => self.try_directly(ticket, settings).await?,
+            Place::Gone | Place::Waiting(_) => None,
+        };
+        let claim = match direct {
+            Some(claim) => claim,
+            None => self.wait().await?,
+        };
+        claim.settle(settings).await
+    }
+
+    /// Asks the store itself. `None` if the lock is not to be had at once and the caller has become
+    /// a waiter.
+    async fn try_directly(
+        &mut self,
+        ticket: Ticket,
+        settings: &Settings,
+    ) -> Result<Option<Claim>, Refusal> {
+        let lock = Lock { key: Arc::clone(self.key), owner: self.core.instance().new_owner() };
+        let lease = settings.lease;
+        let refusal = match self.core.channel().await {
+            Ok(channel) => {
+                let mut sent = Sent::new(self.core, &lock, &channel, lease);
+                let sent_at = self.core.now();
+                match channel.acquire(&lock, lease).await {
+                    Ok(Acquired::Granted) => {
+                        return Ok(Some(self.granted(sent, Granted { sent_at, lease })));
+                    }
+                    // By an earlier send of this very command: ownership without a start.
+                    Ok(Acquired::HeldBy(owner)) if owner == lock.owner => {
+                        let granted = Granted { sent_at: Timestamp::NOW, lease };
+                        return Ok(Some(self.granted(sent, granted)));
+                    }
+                    Ok(Acquired::HeldBy(owner)) => {
+                        sent.settled = true;
+                        Refusal::Held(Some(owner))
+                    }
+                    Err(error) => {
+                        // If the caller goes on, it does so with this owner; then no release may
+                        // be on its way. A store that refused has done nothing.
+                        sent.settled =
+                            !settings.wait.is_zero() || error.kind != StoreErrorKind::Unavailable;
+                        Refusal::Store(error)
+                    }
+                }
+            }
+            Err(error) => Refusal::Store(error),
+        };
+        let unknown = match &refusal {
+            Refusal::Store(error) if error.kind != StoreErrorKind::Unavailable => {
+                return Err(refusal);
+            }
+            Refusal::Store(error) => Some(error.clone()),
+            _ => None,
+        };
+        if settings.wait.is_zero() {
+            return Err(refusal);
+        }
+        self.core.change(|state| {
+            state.waiting.queue_up(self.key, ticket, lease, lock.owner, unknown);
+        });
+        self.place = Place::Waiting(ticket);
+        Ok(None)
+    }
+
+    fn granted(&mut self, mut sent: Sent<'_>, granted: Granted) -> Claim {
+        sent.settled = true;
+        let lock = sent.lock.clone();
+        let owner = Arc::clone(&lock.owner);
+        self.core.change(|state| state.waiting.tried(self.key, Some(owner)));
+        self.place = Place::Gone;
+        Claim { core: Arc::clone(self.core), lock, granted, taken: false }
+    }
+
+    /// Waits for the turn. A drop leaves the queue; a grant taken before is in the claim.
+    async fn wait(&mut self) -> Result<Claim, Refusal> {
+        let Place::Waiting(ticket) = self.place else { return Err(Refusal::TimedOut) };
+        let turn = poll_fn(|cx| {
+            let now = self.core.now();
+            self.core.change(|state| state.waiting.poll(self.key, ticket, cx.waker(), now))
+        });
+        let outcome = turn.await;
+        self.place = Place::Gone;
+        let (lock, granted) = outcome?;
+        Ok(Claim { core: Arc::clone(self.core), lock, granted, taken: false })
+    }
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        match self.place {
+            Place::Gone => {}
+            Place::Trying(_) => self.core.change(|state| state.waiting.tried(self.key, None)),
+            Place::Waiting(ticket) => {
+                self.core.change(|state| state.waiting.leave(self.key, ticket));
+            }
+        }
+    }
+}
+
+/// An acquire that was sent and not answered; dropping it undoes what it may have done.
+struct Sent<'a> {
+    core: &'a Arc<Core>,
+    lock: &'a Lock,
+    channel: &'a Arc<dyn Channel>,
+    until: Timestamp,
+    settled: bool,
+}
+
+impl<'a> Sent<'a> {
+    fn new(
+        core: &'a Arc<Core>,
+        lock: &'a Lock,
+        channel: &'a Arc<dyn Channel>,
+        lease: Duration,
+    ) -> Self {
+        Self { core, lock, channel, until: core.now() + lease, settled: false }
+    }
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.core.release_later(Release {
+                lock: self.lock.clone(),
+                proof: Proof::AnswerOn(Arc::clone(self.channel)),
+                until: self.until,
+            });
+        }
+    }
+}
+
+/// A lock that is ours but not yet a hold; dropping it releases.
+#[derive(Debug)]
+struct Claim {
+    core: Arc<Core>,
+    lock: Lock,
+    granted: Granted,
+    taken: bool,
+}
+
+impl Claim {
+    /// Makes it a hold, with at least half of the lease ahead: for which one renewal may be spent.
+    async fn settle(mut self, settings: &Settings) -> Result<Arc<Hold>, Refusal> {
+        if !self.is_fresh(settings.lease) {
+            self.renew(settings.lease).await?;
+            if !self.is_fresh(settings.lease) {
+                return Err(Refusal::TooSlow { lease: settings.lease });
+            }
+        }
+        let hold = hold::Hold::new(self.granted.sent_at, self.granted.lease, settings.max_hold);
+        let lease = Arc::new(Lease::new(self.lock.clone(), self.core.clock(), &hold));
+        let watched = Arc::clone(&lease);
+        let id = self.core.change(|state| {
+            if state.is_shut_down() {
+                return Err(Refusal::ShutDown);
+            }
+            Ok(state.watchdog.insert(hold, watched))
+        })?;
+        self.taken = true;
+        Ok(Arc::new(Hold::new(Arc::clone(&self.core), lease, id)))
+    }
+
+    fn is_fresh(&self, lease: Duration) -> bool {
+        let Granted { sent_at, lease: granted } = self.granted;
+        let left = local_deadline(sent_at, granted).since(self.core.now());
+        granted == lease && left >= lease / 2
+    }
+
+    async fn renew(&mut self, lease: Duration) -> Result<(), Refusal> {
+        let channel = self.core.channel().await?;
+        let sent_at = self.core.now();
+        let renewal = Renewal { lock: self.lock.clone(), lease };
+        match channel.renew(&[renewal]).await?.first() {
+            Some(Renewed::Renewed) => {
+                self.granted = Granted { sent_at, lease };
+                Ok(())
+            }
+            _ => {
+                let text = "the lock was granted, but was gone before it could be confirmed";
+                Err(StoreError::new(StoreErrorKind::Unavailable, text).into())
+            }
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.taken {
+            self.core.change(|state| state.waiting.hold_ended(&self.lock));
+            let until = self.core.now() + self.granted.lease;
+            let lock = self.lock.clone();
+            self.core.release_later(Release { lock, proof: Proof::AnyAnswer, until });
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Renewal of what is held: one queue of deadlines for all holds of a client.
+//!
+//! A hold is in here from the moment its caller has it until its release begins or it is lost, and
+//! no longer: what is not in here is never renewed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Renewal, Renewed, StoreResult};
+use crate::clock::Timestamp;
+use crate::lease::Lease;
+use crate::protocol::hold::{End, Hold, Step};
+use crate::schedule::Schedule;
+
+/// Names a watched hold.
+pub(crate) type HoldId = u64;
+
+/// The holds of a client.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    holds: HashMap<HoldId, Watched>,
+    due: Schedule<HoldId>,
+    next_id: HoldId,
+}
+
+#[derive(Debug)]
+struct Watched {
+    hold: Hold,
+    lease: Arc<Lease>,
+    due: Timestamp,
+}
+
+/// Renewals to send in one command.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) ids: Vec<HoldId>,
+    pub(crate) renewals: Vec<Renewal>,
+    /// How long the answer may take: so that there is time for another try.
+    pub(crate) within: Duration,
+}
+
+impl Watchdog {
+    pub(crate) fn new() -> Self {
+        Self { holds: HashMap::new(), due: Schedule::new(), next_id: 0 }
+    }
+
+    /// Watches a hold.
+    pub(crate) fn insert(&mut self, hold: Hold, lease: Arc<Lease>) -> HoldId {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.holds.insert(id, Watched { hold, lease, due: Timestamp::NEVER });
+        self.look_at(id, Timestamp::NOW);
+        id
+    }
+
+    /// Forgets a hold: it is about to be released.
+    pub(crate) fn remove(&mut self, id: HoldId) {
+        if let Some(mut watched) = self.holds.remove(&id) {
+            self.due.set(&mut watched.due, id, Timestamp::NEVER);
+        }
+    }
+
+    /// What is due at `now`: marks holds as lost, and collects renewals.
+    pub(crate) fn step(&mut self, now: Timestamp, batches: &mut Vec<Batch>) {
+        let mut batch = Batch::default();
+        while let Some(id) = self.due.pop(now) {
+            let Some(watched) = self.holds.get_mut(&id) else { continue };
+            watched.due = Timestamp::NEVER;
+            match watched.hold.step(now) {
+                Step::End(end) => {
+                    watched.lease.end(end);
+                    self.holds.remove(&id);
+                }
+                Step::Wait(until) => self.due.set(&mut watched.due, id, until),
+                Step::Renew(lease) => {
+                    let left = watched.hold.deadline().since(now);
+                    batch.add(id, Renewal { lock: watched.lease.lock().clone(), lease }, left);
+                    let deadline = watched.hold.deadline().min(watched.hold.limit());
+                    self.due.set(&mut watched.due, id, deadline);
+                    if batch.ids.len() == LARGEST_BATCH {
+                        batches.push(std::mem::take(&mut batch));
+                    }
+                }
+            }
+        }
+        if !batch.ids.is_empty() {
+            batches.push(batch);
+        }
+    }
+
+    /// The store answered a renewal sent at `sent_at`, or did not.
+    pub(crate) fn renewed(
+        &mut self,
+        id: HoldId,
+        reply: StoreResult<Renewed>,
+        (sent_at, lease): (Timestamp, Duration),
+        now: Timestamp,
+    ) {
+        // A hold that is gone was released or lost meanwhile.
+        let Some(watched) = self.holds.get_mut(&id) else { return };
+        match reply {
+            Ok(Renewed::Renewed) => {
+                watched.hold.renewed(sent_at, lease);
+                watched.lease.extend_to(watched.hold.deadline());
+            }
+            Ok(Renewed::Foreign | Renewed::Gone | Renewed::Taken) => {
+                watched.lease.end(End::Taken);
+                self.remove(id);
+                return;
+            }
+            Err(_) => watched.hold.failed(now),
+        }
+        self.look_at(id, Timestamp::NOW);
+    }
+
+    /// The owner renewed its hold by itself, to another lease from now on.
+    pub(crate) fn extended(&mut self, id: HoldId, sent_at: Timestamp, lease: Duration) {
+        let Some(watched) = self.holds.get_mut(&id) else { return };
+        watched.hold.set_lease(lease);
+        watched.hold.renewed(sent_at, lease);
+        watched.lease.extend_to(watched.hold.deadline());
+        self.look_at(id, Timestamp::NOW);
+    }
+
+    /// The driver died with its answers: what was under way is tried again.
+    pub(crate) fn restart(&mut self, now: Timestamp) {
+        for (id, watched) in &mut self.holds {
+            watched.hold.failed(now);
+            self.due.set(&mut watched.due, *id, Timestamp::NOW);
+        }
+    }
+
+    /// Ends every hold.
+    pub(crate) fn shut_down(&mut self) {
+        for (id, mut watched) in self.holds.drain() {
+            watched.lease.end(End::ShutDown);
+            self.due.set(&mut watched.due, id, Timestamp::NEVER);
+        }
+    }
+
+    pub(crate) fn next_due(&self) -> Timestamp {
+        self.due.next()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.holds.len()
+    }
+
+    fn look_at(&mut self, id: HoldId, at: Timestamp) {
+        if let Some(watched) = self.holds.get_mut(&id) {
+            self.due.set(&mut watched.due, id, at);
+        }
+    }
+}
+
+impl Batch {
+    fn add(&mut self, id: HoldId, renewal: Renewal, left: Duration) {
+        let within = left / 3;
+        self.within = if self.ids.is_empty() { within } else { self.within.min(within) };
+        self.ids.push(id);
+        self.renewals.push(renewal);
+    }
+}
+
+/// A script over 100 keys occupies Redis for half a millisecond.
+const LARGEST_BATCH: usize = 100;
