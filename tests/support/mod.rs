@@ -1,0 +1,20 @@
+//! What the tests share: real servers, faults between client and server, and a look at the store
+//! that does not go through the library.
+//!
+//! A test binary takes it in by `#[path = "../support/mod.rs"] mod support;`. `main.rs` beside this
+//! file is a binary of its own: it tests the kit itself.
+
+// Every test binary takes in the whole kit and uses a part of it.
+#![allow(dead_code, unused_imports)]
+
+mod commands;
+mod eventually;
+mod port;
+mod proxy;
+mod redis_server;
+mod resp;
+
+pub(crate) use commands::{CommandLog, Mark};
+pub(crate) use eventually::{eventually, unique_key};
+pub(crate) use proxy::{Gate, Proxy};
+pub(crate) use redis_server::{Data, RedisServer};
