@@ -57,7 +57,7 @@ impl Entered {
         drop((frame, permit));
         match outcome {
             Outcome::Lost(over) if settings.strict => Err(over.error(&key, true)),
-            Outcome::Lost(_) | Outcome::Released | Outcome::Unknown(_) => Ok(()),
+            Outcome::Lost(_) | Outcome::Released | Outcome::Unknown => Ok(()),
         }
     }
 

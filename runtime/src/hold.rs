@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use crate::backend::{Released, StoreError, StoreResult};
+use crate::backend::{Released, StoreResult};
 use crate::backlog::{Proof, Release};
 use crate::driver::Core;
 use crate::lease::{Lease, Over};
 use crate::protocol::hold::End;
+use crate::telemetry;
 use crate::watchdog::HoldId;
 
 /// A hold; dropping it releases the lock.
@@ -29,7 +30,7 @@ pub(crate) enum Outcome {
     Lost(Over),
     Released,
     /// No answer: it is repeated in the background.
-    Unknown(StoreError),
+    Unknown,
 }
 
 impl Hold {
@@ -58,14 +59,22 @@ impl Hold {
         let reply = self.send_release().await;
         self.released = reply.is_ok();
         self.core.note_release(self.lease.key(), &reply);
+        if let Err(error) = &reply {
+            telemetry::release_unanswered(self.lease.lock(), error);
+        }
         match (over, reply) {
-            (Some(over), _) => Outcome::Lost(over),
+            (Some(over), _) => self.found_gone(over),
             (None, Ok(Released::Freed | Released::Granted { .. })) => Outcome::Released,
             (None, Ok(Released::Foreign | Released::Gone | Released::Taken)) => {
-                Outcome::Lost(Over::Lost(End::Taken))
+                self.found_gone(Over::Lost(End::Taken))
             }
-            (None, Err(error)) => Outcome::Unknown(error),
+            (None, Err(_)) => Outcome::Unknown,
         }
+    }
+
+    fn found_gone(&self, over: Over) -> Outcome {
+        telemetry::release_found_gone(self.lease.lock(), over);
+        Outcome::Lost(over)
     }
 
     async fn send_release(&self) -> StoreResult<Released> {

@@ -26,6 +26,7 @@ mod refusal;
 mod running;
 mod schedule;
 mod scope;
+mod telemetry;
 mod wait;
 mod watchdog;
 

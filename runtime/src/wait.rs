@@ -27,8 +27,15 @@ pub(crate) struct Waiting {
     keys: HashMap<Arc<str>, Queue>,
     due: Schedule<Arc<str>>,
     next_ticket: Ticket,
-    /// Callers to wake once the lock around this is let go.
-    wakers: Vec<Waker>,
+    wakers: Wakers,
+}
+
+/// Wakers to call, and to drop, once the mutex around this is let go: both may run code of the
+/// user's.
+#[derive(Debug, Default)]
+pub(crate) struct Wakers {
+    wake: Vec<Waker>,
+    spent: Vec<Waker>,
 }
 
 #[derive(Debug)]
@@ -105,7 +112,7 @@ impl Waiting {
             keys: HashMap::new(),
             due: Schedule::new(),
             next_ticket: 0,
-            wakers: Vec::new(),
+            wakers: Wakers::default(),
         }
     }
 
@@ -186,7 +193,7 @@ impl Waiting {
         let Some(waiter) = queue.waiters.get_mut(&ticket) else { return Poll::Pending };
         let woke_up = std::mem::take(&mut waiter.asleep);
         if !waiter.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            waiter.waker = Some(waker.clone());
+            self.wakers.spent.extend(waiter.waker.replace(waker.clone()));
         }
         if queue.first_awake() == Some(ticket)
             && let Some(contender) = &queue.contender
@@ -195,7 +202,7 @@ impl Waiting {
             let owner = Arc::clone(contender.owner());
             queue.contender = None;
             queue.holds.push(Arc::clone(&owner));
-            queue.waiters.remove(&ticket);
+            self.wakers.spend(queue.waiters.remove(&ticket));
             self.touch(key);
             return Poll::Ready(Ok((Lock { key: Arc::clone(key), owner }, granted)));
         }
@@ -208,7 +215,7 @@ impl Waiting {
     /// A waiter goes away.
     pub(crate) fn leave(&mut self, key: &Arc<str>, ticket: Ticket) {
         if let Some(queue) = self.keys.get_mut(key) {
-            queue.waiters.remove(&ticket);
+            self.wakers.spend(queue.waiters.remove(&ticket));
         }
         self.wake_for_offer(key);
         self.touch(key);
@@ -282,7 +289,9 @@ impl Waiting {
                 self.due.set(&mut queue.due, Arc::clone(key), Timestamp::NOW);
             }
             // Who is polled now starts another driver.
-            self.wakers.extend(queue.waiters.values().filter_map(|waiter| waiter.waker.clone()));
+            self.wakers
+                .wake
+                .extend(queue.waiters.values().filter_map(|waiter| waiter.waker.clone()));
         }
     }
 
@@ -310,7 +319,7 @@ impl Waiting {
         self.due.next()
     }
 
-    pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
+    pub(crate) fn take_wakers(&mut self) -> Wakers {
         std::mem::take(&mut self.wakers)
     }
 
@@ -352,7 +361,7 @@ impl Waiting {
             && let Some(ticket) = queue.first_awake()
             && let Some(waker) = &queue.waiters[&ticket].waker
         {
-            self.wakers.push(waker.clone());
+            self.wakers.wake.push(waker.clone());
         }
     }
 
@@ -401,6 +410,17 @@ impl Waiting {
     }
 }
 
+impl Wakers {
+    /// Wakes and drops what was collected.
+    pub(crate) fn wake(self) {
+        self.wake.into_iter().for_each(Waker::wake);
+    }
+
+    fn spend(&mut self, waiter: Option<Waiter>) {
+        self.spent.extend(waiter.and_then(|waiter| waiter.waker));
+    }
+}
+
 impl Queue {
     const fn new() -> Self {
         Self {
@@ -421,10 +441,10 @@ impl Queue {
         self.waiters.iter().find(|(_, waiter)| is_awake(waiter)).map(|(ticket, _)| *ticket)
     }
 
-    fn refuse(&mut self, verdict: &Verdict, wakers: &mut Vec<Waker>) {
+    fn refuse(&mut self, verdict: &Verdict, wakers: &mut Wakers) {
         for waiter in self.waiters.values_mut() {
             waiter.verdict = Some(verdict.clone());
-            wakers.extend(waiter.waker.clone());
+            wakers.wake.extend(waiter.waker.clone());
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Renewal, Renewed, StoreResult};
+use crate::backend::{Lock, Renewal, Renewed, StoreResult};
 use crate::clock::Timestamp;
 use crate::lease::Lease;
 use crate::protocol::hold::{End, Hold, Step};
@@ -61,8 +61,13 @@ impl Watchdog {
         }
     }
 
-    /// What is due at `now`: marks holds as lost, and collects renewals.
-    pub(crate) fn step(&mut self, now: Timestamp, batches: &mut Vec<Batch>) {
+    /// What is due at `now`: marks holds as ended, which are in `ended` then, and collects renewals.
+    pub(crate) fn step(
+        &mut self,
+        now: Timestamp,
+        batches: &mut Vec<Batch>,
+        ended: &mut Vec<(Lock, End)>,
+    ) {
         let mut batch = Batch::default();
         while let Some(id) = self.due.pop(now) {
             let Some(watched) = self.holds.get_mut(&id) else { continue };
@@ -70,6 +75,7 @@ impl Watchdog {
             match watched.hold.step(now) {
                 Step::End(end) => {
                     watched.lease.end(end);
+                    ended.push((watched.lease.lock().clone(), end));
                     self.holds.remove(&id);
                 }
                 Step::Wait(until) => self.due.set(&mut watched.due, id, until),

@@ -7,6 +7,7 @@ use tokio::sync::Mutex;
 use super::Core;
 use crate::backend::{Channel, Events, StoreError, StoreResult};
 use crate::clock::Timestamp;
+use crate::telemetry;
 
 /// One channel for all that the driver sends.
 #[derive(Debug)]
@@ -19,11 +20,13 @@ struct Slot {
     channel: Option<Arc<dyn Channel>>,
     /// The last attempt to open one, if it failed: when it ended, and why.
     failure: Option<(Timestamp, StoreError)>,
+    /// Whether it was said that the store announces nothing: once is enough.
+    told_unannounced: bool,
 }
 
 impl Link {
     pub(super) fn new() -> Self {
-        Self { slot: Mutex::new(Slot { channel: None, failure: None }) }
+        Self { slot: Mutex::new(Slot { channel: None, failure: None, told_unannounced: false }) }
     }
 
     /// The open channel. Many may ask at once: one attempt serves them all, whether it succeeds or
@@ -44,7 +47,12 @@ impl Link {
         let events: Weak<dyn Events> = weak;
         match core.backend.open_listening(events).await {
             Ok(channel) => {
-                core.change(|state| state.waiting.set_announced(channel.delivers_events()));
+                let announced = channel.delivers_events();
+                if !announced && !slot.told_unannounced {
+                    slot.told_unannounced = true;
+                    telemetry::unannounced();
+                }
+                core.change(|state| state.waiting.set_announced(announced));
                 slot.channel = Some(Arc::clone(&channel));
                 slot.failure = None;
                 Ok(channel)

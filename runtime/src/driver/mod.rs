@@ -1,12 +1,13 @@
 //! What a client does besides its callers: renewals, contention, background releases.
 //!
-//! Callers change the shared [`State`] under one short mutex and go on; the driver, one task per
-//! client, carries out what follows from it. On Redis it lives on a thread of its own, so that user
-//! code that blocks every worker of its runtime cannot starve it. On the memory store it lives on
-//! the runtime that first needs it and ends with its last piece of work, so that paused time works.
+//! Callers change the shared [`State`] under one short mutex and go on; the driver carries out what
+//! follows from it. On Redis it lives on a thread of its own, so that user code that blocks every
+//! worker of its runtime cannot starve it. On the memory store there is one on each runtime that
+//! changes something, which ends with the last piece of work, so that paused time works and a
+//! runtime that nobody polls any more holds nothing up.
 //!
 //! Invariant: whoever changes the state wakes the driver if something is due before it would look
-//! by itself, and starts it if it does not run. Both happen under the same mutex, so neither a
+//! by itself, and starts it if none runs here. Both are decided under the same mutex, so neither a
 //! wake-up nor a start gets lost.
 
 use std::fmt;
@@ -14,12 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::backend::{Backend, Channel, DriverHome, Events, Released, StoreResult};
+use crate::backend::{Backend, Channel, DriverHome, Events, Lock, Released, StoreResult};
 use crate::backlog::{Backlog, Errand, Release};
 use crate::clock::{Clock, Timestamp};
 use crate::instance::Instance;
+use crate::protocol::hold::End;
 use crate::wait::{Command, Waiting};
 use crate::watchdog::{Batch, Watchdog};
 
@@ -49,7 +52,15 @@ pub(crate) struct State {
     phase: Phase,
     /// When the driver looks by itself.
     sleeps_until: Timestamp,
-    running: bool,
+    /// Where drivers run.
+    drivers: Vec<Place>,
+}
+
+/// Where a driver runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    OwnThread,
+    Runtime(tokio::runtime::Id),
 }
 
 /// How far a client is through its life.
@@ -65,6 +76,8 @@ enum Phase {
 /// What the driver does in one turn.
 #[derive(Debug)]
 struct Turn {
+    /// Holds that are over, to be told.
+    ended: Vec<(Lock, End)>,
     batches: Vec<Batch>,
     commands: Vec<Command>,
     errands: Vec<Errand>,
@@ -84,7 +97,7 @@ impl Core {
                 backlog: Backlog::new(),
                 phase: Phase::Open,
                 sleeps_until: Timestamp::NEVER,
-                running: false,
+                drivers: Vec::new(),
             }),
             instance,
             wake: Notify::new(),
@@ -100,16 +113,16 @@ impl Core {
         let next = state.next_due();
         if next < state.sleeps_until {
             state.sleeps_until = next;
-            self.wake.notify_one();
+            self.wake.notify_waiters();
         }
-        let start = next != Timestamp::NEVER && !state.running && self.home_is_reachable();
-        state.running |= start;
+        let place = if next == Timestamp::NEVER { None } else { self.place() };
+        let start = place.filter(|place| !state.drivers.contains(place));
+        state.drivers.extend(start);
         let wakers = state.waiting.take_wakers();
         drop(state);
-        // A waker may run code of the user's, so it is called without the mutex.
-        wakers.into_iter().for_each(Waker::wake);
-        if start {
-            self.start();
+        wakers.wake();
+        if let Some(place) = start {
+            self.start(place);
         }
         result
     }
@@ -136,7 +149,7 @@ impl Core {
             state.phase = Phase::Closing { shut_down: true };
             state.waiting.shut_down();
         });
-        self.wake.notify_one();
+        self.wake.notify_waiters();
     }
 
     /// The last handle is gone: nobody will ask for a lock again.
@@ -146,7 +159,7 @@ impl Core {
                 state.phase = Phase::Closing { shut_down: false };
             }
         });
-        self.wake.notify_one();
+        self.wake.notify_waiters();
     }
 
     /// Ends every hold; the bodies that notice release.
@@ -212,27 +225,29 @@ impl Core {
         self.note_quiet();
     }
 
-    fn home_is_reachable(&self) -> bool {
+    /// Where a driver for the calling code runs, if there is such a place.
+    fn place(&self) -> Option<Place> {
         match self.backend.driver_home() {
-            DriverHome::Caller => tokio::runtime::Handle::try_current().is_ok(),
-            DriverHome::OwnThread => true,
+            DriverHome::Caller => Handle::try_current().ok().map(|here| Place::Runtime(here.id())),
+            DriverHome::OwnThread => Some(Place::OwnThread),
         }
     }
 
-    fn start(&self) {
+    fn start(&self, place: Place) {
         // Whoever calls a method holds an Arc.
         let Some(core) = self.this.upgrade() else { return };
-        match self.backend.driver_home() {
-            DriverHome::Caller => drop(tokio::spawn(run::drive(core))),
-            DriverHome::OwnThread => run::spawn_thread(core),
+        match place {
+            Place::OwnThread => run::spawn_thread(core, place),
+            Place::Runtime(_) => drop(tokio::spawn(run::drive(core, place))),
         }
     }
 
-    /// What the driver does now; `idle` if nothing that it began is under way.
-    fn turn(&self, idle: bool) -> Turn {
+    /// What the driver at `place` does now; `idle` if nothing that it began is under way.
+    fn turn(&self, place: Place, idle: bool) -> Turn {
         let mut state = self.lock();
         let now = self.now();
         let mut turn = Turn {
+            ended: Vec::new(),
             batches: Vec::new(),
             commands: Vec::new(),
             errands: Vec::new(),
@@ -240,27 +255,29 @@ impl Core {
             done: false,
         };
         let state = &mut *state;
-        state.watchdog.step(now, &mut turn.batches);
+        state.watchdog.step(now, &mut turn.batches, &mut turn.ended);
         state.waiting.step(now, &mut turn.commands);
         state.backlog.step(now, &mut turn.errands);
         let next = state.next_due();
-        let ends = match self.backend.driver_home() {
-            DriverHome::Caller => true,
-            DriverHome::OwnThread => state.phase != Phase::Open,
+        let ends = match place {
+            Place::OwnThread => state.phase != Phase::Open,
+            Place::Runtime(_) => true,
         };
         turn.done = ends && idle && turn.is_empty() && next == Timestamp::NEVER;
-        state.running = !turn.done;
+        if turn.done {
+            state.drivers.retain(|driver| *driver != place);
+        }
         state.sleeps_until = next;
         turn.sleep_until = next;
         turn
     }
 
-    /// The driver is gone, with whatever it had under way.
-    fn driver_died(&self) {
+    /// The driver at `place` is gone, with whatever it had under way.
+    fn driver_died(&self, place: Place) {
         let wakers = {
             let mut state = self.lock();
             let now = self.now();
-            state.running = false;
+            state.drivers.retain(|driver| *driver != place);
             state.sleeps_until = Timestamp::NEVER;
             state.waiting.restart();
             state.watchdog.restart(now);
@@ -268,7 +285,7 @@ impl Core {
             state.waiting.take_wakers()
         };
         // Those that are woken start another driver, on their own runtime.
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.wake();
     }
 }
 

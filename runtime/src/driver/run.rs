@@ -6,67 +6,87 @@ use std::thread;
 use tokio::task::JoinSet;
 
 use super::link::Link;
-use super::{Core, Turn};
-use crate::backend::{StoreError, StoreErrorKind};
+use super::{Core, Place, Turn};
+use crate::backend::{
+    BoxFuture, Channel, Renewal, Renewed, StoreError, StoreErrorKind, StoreResult,
+};
 use crate::backlog::{Errand, Proof, Release};
 use crate::clock::Timestamp;
 use crate::protocol::contender::{Granted, Pace, Traces};
+use crate::protocol::hold::End;
+use crate::telemetry;
 use crate::wait::Command;
 use crate::watchdog::Batch;
 
 /// Runs the driver on a thread of its own.
-pub(super) fn spawn_thread(core: Arc<Core>) {
-    let guard = Running(Some(core));
+pub(super) fn spawn_thread(core: Arc<Core>, place: Place) {
+    let mut guard = Running { core, place, armed: true };
     // If there is no thread or no runtime to be had, the guard is dropped, which tells the waiters;
     // the next change of the state tries again.
     drop(thread::Builder::new().name("distlock-driver".to_owned()).spawn(move || {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .map(|runtime| runtime.block_on(drive_guarded(guard)))
+            .map(|runtime| runtime.block_on(guard.drive()))
     }));
 }
 
 /// Runs the driver on the current runtime.
-pub(super) async fn drive(core: Arc<Core>) {
-    drive_guarded(Running(Some(core))).await;
+pub(super) async fn drive(core: Arc<Core>, place: Place) {
+    Running { core, place, armed: true }.drive().await;
 }
 
-/// Tells the core that its driver is gone, unless the driver said so itself.
-struct Running(Option<Arc<Core>>);
+/// A driver; tells the core when it is gone, however it went.
+struct Running {
+    core: Arc<Core>,
+    place: Place,
+    armed: bool,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(core) = &self.0 {
-            core.driver_died();
+        if self.armed {
+            self.core.driver_died(self.place);
         }
     }
 }
 
-async fn drive_guarded(mut guard: Running) {
-    let Some(core) = guard.0.clone() else { return };
-    let link = Arc::new(Link::new());
-    // Bounded: one job for each contender, release and batch of holds, and none of these gets
-    // another one before this is answered.
-    let mut jobs = JoinSet::new();
-    loop {
-        let turn = core.turn(jobs.is_empty());
-        if turn.done {
-            // The core knows, under its mutex, that no driver runs; another one may by now.
-            guard.0 = None;
-            return;
-        }
-        let sleep_until = turn.sleep_until;
-        spawn_jobs(&core, &link, &mut jobs, turn);
-        let finished = tokio::select! {
-            () = core.wake.notified() => None,
-            () = sleep(&core, sleep_until) => None,
-            Some(finished) = jobs.join_next() => Some(finished),
-        };
-        let mut finished = finished.into_iter().chain(std::iter::from_fn(|| jobs.try_join_next()));
-        // A job that panicked left something unanswered: the guard has everything tried again.
-        if finished.any(|result| result.is_err()) {
-            return;
+impl Running {
+    async fn drive(&mut self) {
+        let core = &self.core;
+        let link = Arc::new(Link::new());
+        // Bounded: one job for each contender, release and batch of holds, and none of these gets
+        // another one before this is answered.
+        let mut under_way = JoinSet::new();
+        loop {
+            // Created before the look at the state, so that a change after it is not missed.
+            let woken = core.wake.notified();
+            let turn = core.turn(self.place, under_way.is_empty());
+            if turn.done {
+                // The core noted it under its mutex; another driver may be here by now.
+                self.armed = false;
+                return;
+            }
+            let sleep_until = turn.sleep_until;
+            turn.ended.iter().for_each(|(lock, end)| telemetry::ended(lock, *end));
+            for job in jobs(core, &link, turn) {
+                match self.place {
+                    Place::OwnThread => drop(under_way.spawn(job)),
+                    // The store answers within the same poll, so nothing is ever half done on a
+                    // runtime that stops being polled.
+                    Place::Runtime(_) => job.await,
+                }
+            }
+            let finished = tokio::select! {
+                () = woken => None,
+                () = sleep(core, sleep_until) => None,
+                Some(finished) = under_way.join_next() => Some(finished),
+            };
+            let more = std::iter::from_fn(|| under_way.try_join_next());
+            // A job that panicked left something unanswered: the guard has it all tried again.
+            if finished.into_iter().chain(more).any(|result| result.is_err()) {
+                return;
+            }
         }
     }
 }
@@ -79,76 +99,65 @@ async fn sleep(core: &Core, until: Timestamp) {
     }
 }
 
-fn spawn_jobs(core: &Arc<Core>, link: &Arc<Link>, jobs: &mut JoinSet<()>, turn: Turn) {
+/// What a turn asks for, ready to be polled.
+fn jobs(core: &Arc<Core>, link: &Arc<Link>, turn: Turn) -> Vec<BoxFuture<()>> {
+    let mut jobs: Vec<BoxFuture<()>> = Vec::new();
     let both = || (Arc::clone(core), Arc::clone(link));
     for batch in turn.batches {
         let (core, link) = both();
-        jobs.spawn(async move { renew(&core, &link, batch).await });
+        jobs.push(Box::pin(async move { renew(&core, &link, batch).await }));
     }
     for command in turn.commands {
         let (core, link) = both();
-        jobs.spawn(async move { contend(&core, &link, command).await });
+        jobs.push(Box::pin(async move { contend(&core, &link, command).await }));
     }
     for errand in turn.errands {
         let (core, link) = both();
-        jobs.spawn(async move { release(&core, &link, errand).await });
+        jobs.push(Box::pin(async move { release(&core, &link, errand).await }));
     }
+    jobs
 }
 
 async fn renew(core: &Arc<Core>, link: &Link, batch: Batch) {
-    let request = async {
-        let channel = link.channel(core).await?;
-        let sent_at = core.now();
-        let replies = channel.renew(&batch.renewals).await?;
-        Ok((sent_at, replies))
-    };
-    let outcome = tokio::time::timeout(batch.within, request).await.unwrap_or_else(|_| {
-        let text = "the store did not answer a renewal in time";
-        Err(StoreError::new(StoreErrorKind::Unavailable, text))
-    });
+    let request = ask(core, link, |channel| channel.renew(&batch.renewals));
+    let (sent_at, outcome) =
+        tokio::time::timeout(batch.within, request).await.unwrap_or_else(|_| {
+            let text = "the store did not answer a renewal in time";
+            (core.now(), Err(StoreError::new(StoreErrorKind::Unavailable, text)))
+        });
+    if let Err(error) = &outcome {
+        telemetry::renewal_failed(batch.ids.len(), error);
+    }
     let now = core.now();
     core.change(|state| {
         for (index, id) in batch.ids.iter().enumerate() {
-            let (sent_at, reply) = match &outcome {
-                // The store answers one for one.
-                Ok((sent_at, replies)) => (*sent_at, Ok(replies[index])),
-                Err(error) => (now, Err(error.clone())),
-            };
+            // The store answers one for one.
+            let reply = outcome.as_ref().map(|replies| replies[index]).map_err(Clone::clone);
             let lease = batch.renewals[index].lease;
             state.watchdog.renewed(*id, reply, (sent_at, lease), now);
         }
     });
+    for (renewal, reply) in batch.renewals.iter().zip(outcome.into_iter().flatten()) {
+        if reply != Renewed::Renewed {
+            telemetry::ended(&renewal.lock, End::Taken);
+        }
+    }
 }
 
 async fn contend(core: &Arc<Core>, link: &Link, command: Command) {
     match command {
         Command::Contend { lock, lease } => {
-            let request = async {
-                let channel = link.channel(core).await?;
-                let sent_at = core.now();
-                let reply = channel.contend(&lock, lease, Pace::KEEP_PLACE).await?;
-                Ok((sent_at, reply))
-            };
-            let outcome = request.await;
-            let now = core.now();
-            let sent_at = outcome.as_ref().map_or(now, |(sent_at, _)| *sent_at);
-            let reply = outcome.map(|(_, reply)| reply);
-            let granted = Granted { sent_at, lease };
+            let (sent_at, reply) =
+                ask(core, link, |channel| channel.contend(&lock, lease, Pace::KEEP_PLACE)).await;
+            let (granted, now) = (Granted { sent_at, lease }, core.now());
             core.change(|state| state.waiting.contended(&lock, reply, granted, now));
         }
         Command::Confirm { lock, lease } => {
-            let renewal = crate::backend::Renewal { lock: lock.clone(), lease };
-            let request = async {
-                let channel = link.channel(core).await?;
-                let sent_at = core.now();
-                let replies = channel.renew(&[renewal]).await?;
-                Ok((sent_at, replies[0]))
-            };
-            let outcome = request.await;
-            let now = core.now();
-            let sent_at = outcome.as_ref().map_or(now, |(sent_at, _)| *sent_at);
-            let reply = outcome.map(|(_, reply)| reply);
-            let granted = Granted { sent_at, lease };
+            let renewal = [Renewal { lock: lock.clone(), lease }];
+            let (sent_at, replies) = ask(core, link, |channel| channel.renew(&renewal)).await;
+            // The store answers one for one.
+            let reply = replies.map(|replies| replies[0]);
+            let (granted, now) = (Granted { sent_at, lease }, core.now());
             core.change(|state| state.waiting.confirmed(&lock, reply, granted, now));
         }
         Command::GiveUp { lock, lease, traces } => {
@@ -160,6 +169,21 @@ async fn contend(core: &Arc<Core>, link: &Link, command: Command) {
             let until = core.now() + lease;
             core.change(|state| state.backlog.add(Release { lock, proof, until }));
         }
+    }
+}
+
+/// Sends a request on the link; with when it was sent.
+async fn ask<T>(
+    core: &Arc<Core>,
+    link: &Link,
+    request: impl FnOnce(&dyn Channel) -> BoxFuture<StoreResult<T>>,
+) -> (Timestamp, StoreResult<T>) {
+    match link.channel(core).await {
+        Ok(channel) => {
+            let sent_at = core.now();
+            (sent_at, request(&*channel).await)
+        }
+        Err(error) => (core.now(), Err(error)),
     }
 }
 
