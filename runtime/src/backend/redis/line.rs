@@ -1,0 +1,248 @@
+//! One connection's life: whether it is of use still, and the talk over it.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
+use redis::{PushInfo, PushKind, RedisError, RedisResult, Value};
+use tokio::runtime;
+use tokio::task::{unconstrained, yield_now};
+use tokio::time::timeout;
+
+use super::error;
+use super::news;
+use super::request::{Request, Role};
+use super::runtimes::Runtimes;
+use super::server::Server;
+use crate::backend::{Events, StoreError, StoreErrorKind, StoreResult};
+
+/// What a connection's channel and its reading task know of each other.
+pub(super) struct Line {
+    server: Arc<Server>,
+    duty: Duty,
+    /// Why it is of no more use; set once.
+    closed: OnceLock<String>,
+    pulse: Mutex<Pulse>,
+}
+
+/// What a connection is for, and so whom its end concerns.
+pub(super) enum Duty {
+    /// Serves the requests of one runtime.
+    Commands { runtimes: Weak<Runtimes>, runtime: runtime::Id },
+    /// Serves the driver.
+    Listening { events: Weak<dyn Events>, subscribed: OnceLock<()> },
+}
+
+#[derive(Default)]
+struct Pulse {
+    /// Response time-outs since the last reply.
+    timeouts: u32,
+    /// Requests so far that end holds and places.
+    endings: u64,
+}
+
+/// The reading task's end of a line. That task drops it at a disconnect and when its runtime ends.
+pub(super) struct Ear(pub(super) Arc<Line>);
+
+impl Line {
+    pub(super) fn new(server: Arc<Server>, duty: Duty) -> Self {
+        Self { server, duty, closed: OnceLock::new(), pulse: Mutex::default() }
+    }
+
+    pub(super) fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.closed.get().is_none()
+    }
+
+    /// Fails once the line is closed.
+    pub(super) fn check(&self) -> StoreResult<()> {
+        self.closed.get().map_or(Ok(()), |reason| {
+            let message =
+                format!("the connection to redis at {} was closed: {reason}", self.server.address);
+            Err(StoreError::new(StoreErrorKind::Unavailable, message))
+        })
+    }
+
+    /// From here on messages are expected, and their loss is of interest.
+    pub(super) fn mark_subscribed(&self) {
+        if let Duty::Listening { subscribed, .. } = &self.duty {
+            // Set once per line; a second time means the same.
+            let _ = subscribed.set(());
+        }
+    }
+
+    /// Sends the request when first polled, and takes its reply.
+    pub(super) async fn exchange(
+        &self,
+        mut connection: MultiplexedConnection,
+        request: Request,
+    ) -> StoreResult<Value> {
+        self.check()?;
+        let endings = self.depart(request.role());
+        let mut talk = pin!(self.talk(&mut connection, &request, endings));
+        let outcome = match timeout(self.server.config.response_timeout, talk.as_mut()).await {
+            Ok(outcome) => Ok(outcome),
+            Err(_) => {
+                // A runtime that was blocked wakes up to its timers first: the reply may lie there
+                // unread. One turn lets the reading task have it.
+                yield_now().await;
+                timeout(Duration::ZERO, talk).await
+            }
+        };
+        match outcome {
+            Ok(Ok(Some(reply))) => {
+                self.pulse().timeouts = 0;
+                Ok(reply)
+            }
+            Ok(Ok(None)) => Err(self.overtaken()),
+            Ok(Err(error)) => Err(self.failed(&error)),
+            Err(_) => Err(self.silent()),
+        }
+    }
+
+    pub(super) fn failed(&self, error: &RedisError) -> StoreError {
+        if error.code().is_some() {
+            // An answer, if not the one that was hoped for.
+            self.pulse().timeouts = 0;
+        }
+        let explained = error::explain(error, &self.server.address);
+        if error::ends_connection(error) {
+            self.close(&explained.message);
+        }
+        explained
+    }
+
+    /// Nothing, if a request that must not be sent again was overtaken.
+    async fn talk(
+        &self,
+        connection: &mut MultiplexedConnection,
+        request: &Request,
+        endings: u64,
+    ) -> RedisResult<Option<Value>> {
+        // Unconstrained: a task that used up its budget would else not send at the first poll, and
+        // a later request could be first.
+        let reply = unconstrained(connection.send_packed_command(request.command())).await;
+        let error = match reply.and_then(without_error) {
+            Ok(reply) => return Ok(Some(reply)),
+            Err(error) => error,
+        };
+        let Some(again) = request.in_other_words(&error, &self.server) else { return Err(error) };
+        let mut repeat = pin!(unconstrained(connection.send_packed_command(&again)));
+        // The second send is no longer in its turn. What takes a lock must not go behind a request
+        // that may give the same lock back: nobody would. The mutex keeps those out until it is
+        // sent.
+        let first_poll = poll_fn(|context| {
+            let pulse = self.pulse();
+            let late = request.role() == Role::Takes && pulse.endings != endings;
+            Poll::Ready((!late).then(|| repeat.as_mut().poll(context)))
+        });
+        let reply = match first_poll.await {
+            None => return Ok(None),
+            Some(Poll::Ready(reply)) => reply,
+            Some(Poll::Pending) => repeat.await,
+        };
+        reply.and_then(without_error).map(Some)
+    }
+
+    fn depart(&self, role: Role) -> u64 {
+        let mut pulse = self.pulse();
+        if role == Role::Ends {
+            pulse.endings += 1;
+        }
+        pulse.endings
+    }
+
+    fn silent(&self) -> StoreError {
+        let mut pulse = self.pulse();
+        pulse.timeouts += 1;
+        let timeouts = pulse.timeouts;
+        drop(pulse);
+        let limit = self.server.config.response_timeout;
+        let message = format!("redis at {} did not answer within {limit:?}", self.server.address);
+        if timeouts >= TIMEOUTS_TO_CLOSE {
+            self.close(&message);
+        }
+        StoreError::new(StoreErrorKind::Unavailable, message)
+    }
+
+    fn overtaken(&self) -> StoreError {
+        let message = format!(
+            "redis at {} did not know the script; the request was not sent again, since a release \
+             had followed it",
+            self.server.address
+        );
+        StoreError::new(StoreErrorKind::Unavailable, message)
+    }
+
+    fn close(&self, reason: &str) {
+        if self.closed.set(reason.to_owned()).is_err() {
+            return;
+        }
+        match &self.duty {
+            Duty::Commands { runtimes, runtime } => {
+                if let Some(runtimes) = runtimes.upgrade() {
+                    runtimes.forget(*runtime, self);
+                }
+            }
+            // Before it was subscribed, whoever opens it gets an error.
+            Duty::Listening { events, subscribed } => {
+                if subscribed.get().is_some()
+                    && let Some(events) = events.upgrade()
+                {
+                    events.interrupted();
+                }
+            }
+        }
+    }
+
+    fn pulse(&self) -> MutexGuard<'_, Pulse> {
+        // Counters: whole at any time.
+        self.pulse.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line")
+            .field("address", &self.server.address)
+            .field("closed", &self.closed.get())
+            .finish_non_exhaustive()
+    }
+}
+
+impl AsyncPushSender for Ear {
+    fn send(&self, push: PushInfo) -> Result<(), SendError> {
+        match (push.kind, &self.0.duty) {
+            (PushKind::Disconnection, _) => self.0.close("the server or the network ended it"),
+            (PushKind::Message, Duty::Listening { events, .. }) => {
+                if let Some(events) = events.upgrade() {
+                    news::deliver(&push.data, &*events);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.0.close("nobody reads it any more: its runtime ended");
+    }
+}
+
+fn without_error(reply: Value) -> RedisResult<Value> {
+    match reply {
+        Value::ServerError(error) => Err(error.into()),
+        reply => Ok(reply),
+    }
+}
+
+const TIMEOUTS_TO_CLOSE: u32 = 2;

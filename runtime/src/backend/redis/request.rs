@@ -1,0 +1,140 @@
+//! The requests, encoded, and how to say them again to a server that does not understand.
+
+use std::time::Duration;
+
+use redis::{Arg, Cmd, RedisError};
+
+use super::error;
+use super::script::{self, Script};
+use super::server::Server;
+use super::slot::SideKey;
+use crate::backend::{Lock, Renewal};
+
+#[derive(Debug)]
+pub(super) struct Request {
+    command: Cmd,
+    role: Role,
+    form: Form,
+}
+
+/// What the order among requests matters for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Ends a hold or a place: nothing of its owner may take effect after it.
+    Ends,
+    /// Changes nothing that a late arrival could spoil.
+    Harmless,
+    /// May begin a hold or a place.
+    Takes,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// `SET` with NX and GET.
+    OneCommand,
+    Script(&'static Script),
+}
+
+impl Request {
+    pub(super) fn acquire(lock: &Lock, lease: Duration, server: &Server) -> Self {
+        if server.sets_and_gets() {
+            let mut command = Cmd::with_capacity(7, 64 + lock.key.len() + lock.owner.len());
+            command.arg("SET").arg(&*lock.key).arg(&*lock.owner);
+            command.arg("NX").arg("GET").arg("PX").arg(millis(lease));
+            Self { command, role: Role::Takes, form: Form::OneCommand }
+        } else {
+            let mut command = script::ACQUIRE.call(1);
+            command.arg(&*lock.key).arg(&*lock.owner).arg(millis(lease));
+            Self { command, role: Role::Takes, form: Form::Script(&script::ACQUIRE) }
+        }
+    }
+
+    /// With an empty `channel` for a contender that cannot hear.
+    pub(super) fn contend(lock: &Lock, lease: Duration, keep: Duration, channel: &str) -> Self {
+        let mut command = script::CONTEND.call(3);
+        add_keys(&mut command, lock);
+        command.arg(&*lock.owner).arg(millis(lease)).arg(millis(keep)).arg(channel);
+        Self { command, role: Role::Takes, form: Form::Script(&script::CONTEND) }
+    }
+
+    pub(super) fn renew(batch: &[Renewal]) -> Self {
+        let mut command = script::RENEW.call(batch.len());
+        for renewal in batch {
+            command.arg(&*renewal.lock.key);
+        }
+        for renewal in batch {
+            command.arg(&*renewal.lock.owner).arg(millis(renewal.lease));
+        }
+        Self { command, role: Role::Harmless, form: Form::Script(&script::RENEW) }
+    }
+
+    pub(super) fn release(lock: &Lock, claim: Duration) -> Self {
+        let mut command = script::RELEASE.call(3);
+        add_keys(&mut command, lock);
+        command.arg(&*lock.owner).arg(millis(claim)).arg(SCAN_LIMIT);
+        Self { command, role: Role::Ends, form: Form::Script(&script::RELEASE) }
+    }
+
+    pub(super) fn inspect(key: &str) -> Self {
+        let mut command = script::INSPECT.call(1);
+        command.arg(key);
+        Self { command, role: Role::Harmless, form: Form::Script(&script::INSPECT) }
+    }
+
+    pub(super) fn command(&self) -> &Cmd {
+        &self.command
+    }
+
+    pub(super) fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The same request for a server that answered `error` for lack of words: it did nothing yet.
+    pub(super) fn in_other_words(&self, error: &RedisError, server: &Server) -> Option<Cmd> {
+        match self.form {
+            Form::OneCommand if error::is_syntax_error(error) => {
+                server.mark_old();
+                let mut call = script::ACQUIRE.call(1);
+                // Of SET key owner NX GET PX lease_ms.
+                for (index, arg) in self.command.args_iter().enumerate() {
+                    if let (1 | 2 | 6, Arg::Simple(bytes)) = (index, arg) {
+                        call.arg(bytes);
+                    }
+                }
+                Some(script::ACQUIRE.call_in_full(&call))
+            }
+            Form::Script(script) if error::is_unknown_script(error) => {
+                Some(script.call_in_full(&self.command))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn add_keys(command: &mut Cmd, lock: &Lock) {
+    command.arg(&*lock.key).arg(SideKey::queue(&lock.key)).arg(SideKey::waiters(&lock.key));
+}
+
+/// Whole milliseconds, rounded down: the server may forget earlier than we think, within the drift
+/// that the local deadline allows for, never later. Zero would be an error to the server, and so
+/// would what its clock cannot hold.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).clamp(1, MAX_MILLIS)
+}
+
+/// How many places a release looks at, so that it cannot block the server.
+const SCAN_LIMIT: u32 = 64;
+const MAX_MILLIS: u64 = 1 << 48;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_stay_within_what_a_server_takes() {
+        assert_eq!(millis(Duration::ZERO), 1);
+        assert_eq!(millis(Duration::from_micros(1999)), 1);
+        assert_eq!(millis(Duration::from_secs(10)), 10_000);
+        assert_eq!(millis(Duration::MAX), MAX_MILLIS);
+    }
+}
