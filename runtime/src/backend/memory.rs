@@ -106,6 +106,12 @@ impl MemoryStore {
         self.lock().remove(key);
     }
 
+    /// Whether nothing is kept: no value, and no place in a queue.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty(self.0.clock.now())
+    }
+
     fn insert(&self, key: &str, value: Value, ttl: Option<Duration>) {
         let now = self.0.clock.now();
         self.lock().insert(&key.into(), value, ttl.map(|ttl| now + ttl), now);

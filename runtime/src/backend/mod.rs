@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 
+#[cfg(test)]
+mod contract;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;

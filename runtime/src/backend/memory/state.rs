@@ -73,6 +73,12 @@ impl State {
         self.values.len()
     }
 
+    #[cfg(test)]
+    pub(super) fn is_empty(&mut self, now: Timestamp) -> bool {
+        self.sweep(now);
+        self.values.is_empty() && self.queues.is_empty()
+    }
+
     pub(super) fn remove(&mut self, key: &str) {
         self.values.remove(key);
     }
@@ -271,8 +277,12 @@ impl State {
     fn make_room(&mut self, now: Timestamp) {
         if let Some(rest) = self.until_sweep.checked_sub(1) {
             self.until_sweep = rest;
-            return;
+        } else {
+            self.sweep(now);
         }
+    }
+
+    fn sweep(&mut self, now: Timestamp) {
         self.values.retain(|_, entry| entry.expires.is_none_or(|expires| expires > now));
         self.queues.retain(|_, places| {
             places.retain(|place| place.deadline > now);

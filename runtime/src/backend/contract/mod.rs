@@ -1,0 +1,238 @@
+//! What every store must do, tried on each of them.
+
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::memory::{MemoryBackend, MemoryStore};
+use super::{
+    Acquired, Backend, Channel, Contended, Events, Lock, Released, StoreErrorKind, StoreResult,
+};
+
+#[cfg(feature = "redis")]
+pub(crate) mod server;
+
+/// Makes a test for each store of each behaviour, a function of a [`World`].
+macro_rules! on_every_store {
+    ($($behaviour:ident),* $(,)?) => {
+        mod on_memory {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(&super::World::memory()).await;
+            })*
+        }
+
+        #[cfg(feature = "redis")]
+        mod on_redis {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(&super::World::redis()).await;
+            })*
+        }
+    };
+}
+
+mod holds;
+mod queue;
+
+/// A store, and what other programs can do to it.
+pub(crate) enum World {
+    Memory(MemoryStore),
+    #[cfg(feature = "redis")]
+    Redis(server::RedisServer),
+}
+
+impl World {
+    fn memory() -> Self {
+        Self::Memory(MemoryStore::new())
+    }
+
+    #[cfg(feature = "redis")]
+    fn redis() -> Self {
+        Self::Redis(server::RedisServer::start())
+    }
+
+    fn backend(&self) -> Arc<dyn Backend> {
+        match self {
+            Self::Memory(store) => Arc::new(MemoryBackend::new(store)),
+            #[cfg(feature = "redis")]
+            Self::Redis(server) => Arc::new(server.backend()),
+        }
+    }
+
+    async fn channel(&self) -> Arc<dyn Channel> {
+        self.backend().open().await.unwrap()
+    }
+
+    async fn contender(&self) -> Contender {
+        Contender::on(self.backend()).await
+    }
+
+    fn put(&self, key: &str, value: &str, ttl: Option<Duration>) {
+        match self {
+            Self::Memory(store) => store.insert_foreign(key, value, ttl),
+            #[cfg(feature = "redis")]
+            Self::Redis(server) => {
+                let ttl_ms = ttl.map(|ttl| ttl.as_millis().to_string());
+                let mut words = vec!["SET", key, value];
+                words.extend(ttl_ms.iter().flat_map(|ttl_ms| ["PX", ttl_ms]));
+                server.run::<()>(&words);
+            }
+        }
+    }
+
+    fn put_other_type(&self, key: &str) {
+        match self {
+            Self::Memory(store) => store.insert_foreign_type(key),
+            #[cfg(feature = "redis")]
+            Self::Redis(server) => server.run(&["RPUSH", key, "x"]),
+        }
+    }
+
+    fn get(&self, key: &str) -> Option<String> {
+        match self {
+            Self::Memory(store) => store.get(key),
+            #[cfg(feature = "redis")]
+            Self::Redis(server) => server.run(&["GET", key]),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Memory(store) => store.is_empty(),
+            #[cfg(feature = "redis")]
+            Self::Redis(server) => server.run::<Vec<String>>(&["KEYS", "*"]).is_empty(),
+        }
+    }
+
+    /// Waits until nobody hears messages for `contender`s that went out of reach.
+    async fn listeners(&self, count: usize) {
+        match self {
+            Self::Memory(_) => {}
+            #[cfg(feature = "redis")]
+            Self::Redis(server) => {
+                eventually("listeners leave", || {
+                    server.run::<Vec<String>>(&["PUBSUB", "CHANNELS"]).len() == count
+                })
+                .await;
+            }
+        }
+    }
+}
+
+/// A process in a queue.
+pub(crate) struct Contender {
+    backend: Arc<dyn Backend>,
+    channel: Arc<dyn Channel>,
+    ears: Arc<Ears>,
+}
+
+impl Contender {
+    pub(crate) async fn on(backend: Arc<dyn Backend>) -> Self {
+        let ears = Arc::new(Ears::default());
+        let weak = Arc::downgrade(&ears) as Weak<dyn Events>;
+        let channel = backend.open_listening(weak).await.unwrap();
+        Self { backend, channel, ears }
+    }
+
+    pub(crate) async fn contend(&self, lock: &Lock) -> Contended {
+        self.try_contend(lock, KEEP).await.unwrap()
+    }
+
+    pub(crate) async fn try_contend(&self, lock: &Lock, keep: Duration) -> StoreResult<Contended> {
+        self.channel.contend(lock, LEASE, keep).await
+    }
+
+    /// Contends for a held lock.
+    async fn queue(&self, lock: &Lock) -> usize {
+        match self.contend(lock).await {
+            Contended::Queued { ahead, .. } => ahead,
+            other => panic!("{lock:?} was not queued: {other:?}"),
+        }
+    }
+
+    /// Loses the connection, but not the place. Gives the process back that may reconnect.
+    fn go_out_of_reach(self) -> Arc<dyn Backend> {
+        self.backend
+    }
+
+    pub(crate) async fn hears(&self, news: Heard) {
+        let what = format!("{news:?} is heard");
+        eventually(&what, || self.ears.0.lock().unwrap().contains(&news)).await;
+    }
+
+    fn heard(&self) -> usize {
+        self.ears.0.lock().unwrap().len()
+    }
+}
+
+#[derive(Default)]
+struct Ears(Mutex<Vec<Heard>>);
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Granted { key: String, owner: String },
+    Interrupted,
+    NextInLine { key: String, owner: String, claim: Duration },
+}
+
+impl Heard {
+    pub(crate) fn granted(lock: &Lock) -> Self {
+        Self::Granted { key: lock.key.as_ref().into(), owner: lock.owner.as_ref().into() }
+    }
+
+    fn next(lock: &Lock) -> Self {
+        Self::NextInLine {
+            key: lock.key.as_ref().into(),
+            owner: lock.owner.as_ref().into(),
+            claim: CLAIM,
+        }
+    }
+}
+
+impl Events for Ears {
+    fn granted(&self, key: &str, owner: &str) {
+        let news = Heard::Granted { key: key.into(), owner: owner.into() };
+        self.0.lock().unwrap().push(news);
+    }
+
+    fn next_in_line(&self, key: &str, owner: &str, claim: Duration) {
+        let news = Heard::NextInLine { key: key.into(), owner: owner.into(), claim };
+        self.0.lock().unwrap().push(news);
+    }
+
+    fn interrupted(&self) {
+        self.0.lock().unwrap().push(Heard::Interrupted);
+    }
+}
+
+pub(crate) fn lock(key: &str, owner: &str) -> Lock {
+    Lock { key: key.into(), owner: owner.into() }
+}
+
+pub(crate) fn granted_to(lock: &Lock) -> Released {
+    Released::Granted { owner: Arc::clone(&lock.owner) }
+}
+
+pub(crate) fn kind_of<T: std::fmt::Debug>(outcome: StoreResult<T>) -> StoreErrorKind {
+    outcome.unwrap_err().kind
+}
+
+/// Takes a free lock for whoever is of no interest to the test.
+pub(crate) async fn hold(channel: &dyn Channel, lock: &Lock) {
+    assert_eq!(channel.acquire(lock, LEASE).await.unwrap(), Acquired::Granted);
+}
+
+pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "in vain: {what}");
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+pub(crate) const KEEP: Duration = Duration::from_secs(20);
+pub(crate) const CLAIM: Duration = Duration::from_secs(10);
+pub(crate) const SHORT: Duration = Duration::from_millis(60);

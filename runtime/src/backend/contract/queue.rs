@@ -1,0 +1,204 @@
+//! Several contenders for one key.
+
+use super::*;
+
+on_every_store! {
+    a_contender_takes_a_free_lock,
+    a_grant_lasts_for_the_claim,
+    a_place_ends_with_its_time,
+    a_refresh_keeps_the_place,
+    a_release_by_a_waiting_owner_gives_up_its_place,
+    an_owner_that_contends_again_has_the_lock,
+    contenders_get_the_lock_in_order,
+    contending_needs_a_listening_channel,
+    many_contenders_all_get_their_turn,
+    nothing_stays_behind,
+    nothing_stays_behind_of_the_dead,
+    only_the_one_concerned_is_told,
+    the_contender_after_the_next_is_told_of_the_claim,
+    with_nobody_in_reach_the_first_one_gets_the_lock,
+    who_is_out_of_reach_is_passed_over_and_keeps_its_place,
+}
+
+async fn a_contender_takes_a_free_lock(world: &World) {
+    let contender = world.contender().await;
+    let ours = lock("k", "ours");
+    assert_eq!(contender.contend(&ours).await, Contended::Granted);
+    assert_eq!(world.get("k").as_deref(), Some("ours"));
+}
+
+async fn an_owner_that_contends_again_has_the_lock(world: &World) {
+    let contender = world.contender().await;
+    let (first, second) = (lock("k", "first"), lock("k", "second"));
+    hold(&*contender.channel, &first).await;
+    contender.queue(&second).await;
+    assert_eq!(contender.contend(&first).await, Contended::Mine);
+    contender.channel.release(&first, CLAIM).await.unwrap();
+    assert_eq!(contender.contend(&second).await, Contended::Mine);
+}
+
+async fn contending_needs_a_listening_channel(world: &World) {
+    let channel = world.channel().await;
+    let outcome = channel.contend(&lock("k", "ours"), LEASE, KEEP).await;
+    assert_eq!(kind_of(outcome), StoreErrorKind::Refused);
+    assert_eq!(world.get("k"), None);
+}
+
+async fn contenders_get_the_lock_in_order(world: &World) {
+    let holder = lock("k", "holder");
+    hold(&*world.channel().await, &holder).await;
+    let mut last = (world.contender().await, holder);
+    let mut queue = Vec::new();
+    for place in 0..4 {
+        let (contender, lock) = (world.contender().await, lock("k", &format!("owner {place}")));
+        assert_eq!(contender.queue(&lock).await, place);
+        queue.push((contender, lock));
+    }
+    for next in queue {
+        let (contender, lock) = &last;
+        let released = contender.channel.release(lock, CLAIM).await.unwrap();
+        assert_eq!(released, granted_to(&next.1));
+        next.0.hears(Heard::granted(&next.1)).await;
+        last = next;
+    }
+    assert_eq!(last.0.channel.release(&last.1, CLAIM).await.unwrap(), Released::Freed);
+}
+
+async fn a_refresh_keeps_the_place(world: &World) {
+    let contender = world.contender().await;
+    let [holder, first, second] = ["holder", "first", "second"].map(|owner| lock("k", owner));
+    hold(&*contender.channel, &holder).await;
+    contender.queue(&first).await;
+    contender.queue(&second).await;
+    assert_eq!(contender.queue(&first).await, 0);
+    assert_eq!(contender.queue(&second).await, 1);
+    let released = contender.channel.release(&holder, CLAIM).await.unwrap();
+    assert_eq!(released, granted_to(&first));
+}
+
+async fn a_place_ends_with_its_time(world: &World) {
+    let contender = world.contender().await;
+    let [holder, dead, live] = ["holder", "dead", "live"].map(|owner| lock("k", owner));
+    hold(&*contender.channel, &holder).await;
+    contender.try_contend(&dead, SHORT).await.unwrap();
+    contender.queue(&live).await;
+    sleep(2 * SHORT).await;
+    // The dead one no longer counts as ahead, nor does it get the lock.
+    assert_eq!(contender.queue(&live).await, 0);
+    let released = contender.channel.release(&holder, CLAIM).await.unwrap();
+    assert_eq!(released, granted_to(&live));
+}
+
+async fn a_release_by_a_waiting_owner_gives_up_its_place(world: &World) {
+    let contender = world.contender().await;
+    let [holder, leaves, stays] = ["holder", "leaves", "stays"].map(|owner| lock("k", owner));
+    hold(&*contender.channel, &holder).await;
+    contender.queue(&leaves).await;
+    contender.queue(&stays).await;
+    let left = contender.channel.release(&leaves, CLAIM).await.unwrap();
+    assert_eq!(left, Released::Taken);
+    assert_eq!(contender.queue(&stays).await, 0);
+    let released = contender.channel.release(&holder, CLAIM).await.unwrap();
+    assert_eq!(released, granted_to(&stays));
+}
+
+async fn a_grant_lasts_for_the_claim(world: &World) {
+    let contender = world.contender().await;
+    let [holder, granted, late] = ["holder", "granted", "late"].map(|owner| lock("k", owner));
+    hold(&*contender.channel, &holder).await;
+    contender.queue(&granted).await;
+    contender.queue(&late).await;
+    contender.channel.release(&holder, SHORT).await.unwrap();
+    assert_eq!(world.get("k").as_deref(), Some("granted"));
+    sleep(2 * SHORT).await;
+    // Not confirmed: whoever looks first has it.
+    assert_eq!(contender.contend(&late).await, Contended::Granted);
+}
+
+async fn who_is_out_of_reach_is_passed_over_and_keeps_its_place(world: &World) {
+    let (away, here) = (world.contender().await, world.contender().await);
+    let [holder, first, second] = ["holder", "first", "second"].map(|owner| lock("k", owner));
+    hold(&*here.channel, &holder).await;
+    away.queue(&first).await;
+    here.queue(&second).await;
+    let process = away.go_out_of_reach();
+    world.listeners(1).await;
+    assert_eq!(here.channel.release(&holder, CLAIM).await.unwrap(), granted_to(&second));
+    here.hears(Heard::granted(&second)).await;
+    // It comes back to the place that it had.
+    let back = Contender::on(process).await;
+    assert_eq!(back.queue(&first).await, 0);
+    assert_eq!(here.channel.release(&second, CLAIM).await.unwrap(), granted_to(&first));
+    back.hears(Heard::granted(&first)).await;
+}
+
+async fn with_nobody_in_reach_the_first_one_gets_the_lock(world: &World) {
+    let channel = world.channel().await;
+    let holder = lock("k", "holder");
+    hold(&*channel, &holder).await;
+    let queued = ["first", "second"].map(|owner| lock("k", owner));
+    for lock in &queued {
+        let contender = world.contender().await;
+        contender.queue(lock).await;
+        contender.go_out_of_reach();
+    }
+    world.listeners(0).await;
+    assert_eq!(channel.release(&holder, CLAIM).await.unwrap(), granted_to(&queued[0]));
+    assert_eq!(channel.release(&queued[0], CLAIM).await.unwrap(), granted_to(&queued[1]));
+}
+
+async fn the_contender_after_the_next_is_told_of_the_claim(world: &World) {
+    let [next, after] = [world.contender().await, world.contender().await];
+    let [holder, first, second] = ["holder", "first", "second"].map(|owner| lock("k", owner));
+    hold(&*next.channel, &holder).await;
+    next.queue(&first).await;
+    after.queue(&second).await;
+    next.channel.release(&holder, CLAIM).await.unwrap();
+    after.hears(Heard::next(&second)).await;
+}
+
+async fn only_the_one_concerned_is_told(world: &World) {
+    let [next, other] = [world.contender().await, world.contender().await];
+    let [holder, first] = ["holder", "first"].map(|owner| lock("k", owner));
+    hold(&*next.channel, &holder).await;
+    next.queue(&first).await;
+    next.channel.release(&holder, CLAIM).await.unwrap();
+    next.hears(Heard::granted(&first)).await;
+    assert_eq!((next.heard(), other.heard()), (1, 0));
+}
+
+async fn many_contenders_all_get_their_turn(world: &World) {
+    // More than one run of the script looks at.
+    let contender = world.contender().await;
+    let mut last = lock("k", "holder");
+    hold(&*contender.channel, &last).await;
+    let queued: Vec<_> = (0..150).map(|place| lock("k", &format!("owner {place}"))).collect();
+    for (place, lock) in queued.iter().enumerate() {
+        assert_eq!(contender.queue(lock).await, place);
+    }
+    for lock in queued {
+        assert_eq!(contender.channel.release(&last, CLAIM).await.unwrap(), granted_to(&lock));
+        last = lock;
+    }
+    assert_eq!(contender.channel.release(&last, CLAIM).await.unwrap(), Released::Freed);
+    assert!(world.is_empty());
+}
+
+async fn nothing_stays_behind(world: &World) {
+    let contender = world.contender().await;
+    let [holder, gives_up] = ["holder", "gives up"].map(|owner| lock("k", owner));
+    hold(&*contender.channel, &holder).await;
+    contender.queue(&gives_up).await;
+    contender.channel.release(&gives_up, CLAIM).await.unwrap();
+    contender.channel.release(&holder, CLAIM).await.unwrap();
+    assert!(world.is_empty());
+}
+
+async fn nothing_stays_behind_of_the_dead(world: &World) {
+    let contender = world.contender().await;
+    let [holder, first, second] = ["holder", "first", "second"].map(|owner| lock("k", owner));
+    contender.channel.acquire(&holder, SHORT).await.unwrap();
+    contender.try_contend(&first, 2 * SHORT).await.unwrap();
+    contender.try_contend(&second, SHORT).await.unwrap();
+    eventually("everything expires", || world.is_empty()).await;
+}
