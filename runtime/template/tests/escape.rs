@@ -56,7 +56,8 @@ fn every_character_decodes_to_itself() {
 fn pieces_of_one_value_are_escaped_as_the_whole() {
     let mut key = String::new();
     let mut value = Escaped::new(&mut key);
-    write!(value, "{}/{}", "a b", 7).unwrap();
+    let (name, number) = ("a b", 7);
+    write!(value, "{name}/{number}").unwrap();
 
     assert_eq!(key, escaped("a b/7"));
 }
