@@ -1,0 +1,177 @@
+//! The parameters of a function: which names they bind, and how all of them get into the inner
+//! block, used there or not. What stays outside of it would be dropped after the release.
+
+use std::collections::HashSet;
+
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Attribute, FnArg, Pat, PatIdent, ReceiverKind, Signature, Type};
+
+use crate::pattern;
+
+/// What the signature brings into scope.
+#[derive(Default)]
+pub(crate) struct Params {
+    /// Everything that a placeholder may name.
+    pub(crate) names: Vec<Ident>,
+    pub(crate) receiver: Option<Ident>,
+    /// What the inner block has to take in, in order of declaration.
+    pub(crate) owned: Vec<Owned>,
+    /// Parameters that the signature now gives a name of ours.
+    opened: Vec<Opened>,
+}
+
+/// A variable that may own something.
+pub(crate) struct Owned {
+    pub(crate) attrs: Vec<Attribute>,
+    pub(crate) name: Ident,
+}
+
+struct Opened {
+    attrs: Vec<Attribute>,
+    argument: Ident,
+    pat: Pat,
+}
+
+impl Params {
+    /// Reads the parameters. Those whose pattern leaves part of the value behind are renamed in
+    /// the signature; all else stays as it is.
+    pub(crate) fn take(sig: &mut Signature) -> Self {
+        let mut params = Self::default();
+        for (index, input) in sig.inputs.iter_mut().enumerate() {
+            match input {
+                FnArg::Receiver(receiver) => {
+                    let name: Ident = receiver.self_token.into();
+                    if !matches!(receiver.kind, ReceiverKind::Reference(..)) {
+                        params.owned.push(Owned { attrs: Vec::new(), name: name.clone() });
+                    }
+                    params.receiver = Some(name);
+                }
+                FnArg::Typed(param) => {
+                    params.names.extend(pattern::bindings(&param.pat));
+                    let attrs = carried(&param.attrs);
+                    if !pattern::takes_all(&param.pat) {
+                        let span = Span::mixed_site().located_at(param.pat.span());
+                        let argument = Ident::new(&format!("__arg{index}"), span);
+                        let pat = std::mem::replace(&mut *param.pat, name_pattern(&argument));
+                        params.owned.push(Owned { attrs: attrs.clone(), name: argument.clone() });
+                        params.opened.push(Opened { attrs, argument, pat });
+                    } else if !matches!(*param.ty, Type::Reference(_)) {
+                        let bindings = pattern::bindings(&param.pat).into_iter();
+                        params
+                            .owned
+                            .extend(bindings.map(|name| Owned { attrs: attrs.clone(), name }));
+                    }
+                }
+            }
+        }
+        params
+    }
+
+    /// The first statements of the inner block.
+    pub(crate) fn hold(&self, used: &Words) -> TokenStream {
+        // Captured variables are dropped in the order in which they are first named, parameters in
+        // the reverse of their declaration.
+        let captures = self.owned.iter().rev().map(|Owned { attrs, name }| {
+            let span = Span::mixed_site().located_at(name.span());
+            quote_spanned!(span=> #(#attrs)* let _ = &#name;)
+        });
+        let opened = self.opened.iter().filter(|opened| !matches!(opened.pat, Pat::Wild(_)));
+        let opened =
+            opened.map(|Opened { attrs, argument, pat }| quote!(#(#attrs)* let #pat = #argument;));
+        // Being captured counts as a use; the compiler should still be able to say "unused".
+        let bound_inside: HashSet<Ident> =
+            self.opened.iter().flat_map(|opened| pattern::bindings(&opened.pat)).collect();
+        let unused = self.owned.iter().filter(|owned| {
+            let name = owned.name.to_string();
+            let ours = self.opened.iter().any(|opened| opened.argument == owned.name);
+            !ours
+                && !bound_inside.contains(&owned.name)
+                && owned.name != "self"
+                && !name.starts_with("__")
+                && !name.starts_with('_')
+                && !used.contain(&name)
+        });
+        let unused = unused.map(|Owned { attrs, name }| quote!({ #(#attrs)* let #name = 0_u8; }));
+        quote!(#(#captures)* #(#opened)* #(#unused)*)
+    }
+
+    /// Statements that make what `used` names visible outside of the inner block, by reference.
+    pub(crate) fn peek(&self, used: &Words) -> TokenStream {
+        let uses = |name: &Ident| used.contain(&name.to_string());
+        self.opened
+            .iter()
+            .filter(|opened| pattern::bindings(&opened.pat).iter().any(uses))
+            .map(|Opened { attrs, argument, pat }| {
+                let (pat, of_reference) = pattern::by_reference(pat, &uses);
+                let and = of_reference.then(|| quote!(&));
+                quote!(#(#attrs)* let #pat = #and #argument;)
+            })
+            .collect()
+    }
+
+    /// The same by value, for code that runs in place of the inner block.
+    pub(crate) fn open(&self, used: &Words) -> TokenStream {
+        let uses = |name: &Ident| used.contain(&name.to_string());
+        self.opened
+            .iter()
+            .filter(|opened| pattern::bindings(&opened.pat).iter().any(uses))
+            .map(|Opened { attrs, argument, pat }| {
+                let pat = pattern::by_value(pat, &uses);
+                quote!(#(#attrs)* let #pat = #argument;)
+            })
+            .collect()
+    }
+}
+
+/// The attributes of a parameter that its variables keep.
+pub(crate) fn carried(attrs: &[Attribute]) -> Vec<Attribute> {
+    let keeps = |attr: &&Attribute| {
+        ["cfg", "allow", "warn", "deny"].iter().any(|name| attr.path().is_ident(name))
+    };
+    attrs.iter().filter(keeps).cloned().collect()
+}
+
+fn name_pattern(name: &Ident) -> Pat {
+    Pat::Ident(PatIdent {
+        attrs: Vec::new(),
+        by_ref: None,
+        mutability: None,
+        ident: name.clone(),
+        subpat: None,
+    })
+}
+
+/// The words in some code: its identifiers, and its literals, since a format string names
+/// variables as well.
+#[derive(Default)]
+pub(crate) struct Words {
+    identifiers: HashSet<String>,
+    literals: String,
+}
+
+impl Words {
+    pub(crate) fn of(tokens: TokenStream) -> Self {
+        let mut words = Self::default();
+        words.add(tokens);
+        words
+    }
+
+    pub(crate) fn add(&mut self, tokens: TokenStream) {
+        for token in tokens {
+            match token {
+                TokenTree::Group(group) => self.add(group.stream()),
+                TokenTree::Ident(name) => {
+                    self.identifiers.insert(name.to_string());
+                }
+                TokenTree::Literal(literal) => self.literals.push_str(&literal.to_string()),
+                TokenTree::Punct(_) => {}
+            }
+        }
+    }
+
+    pub(crate) fn contain(&self, name: &str) -> bool {
+        self.identifiers.contains(name) || self.literals.contains(name)
+    }
+}
