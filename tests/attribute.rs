@@ -9,7 +9,7 @@ use distlock::{
 
 /// Whether somebody holds `key`.
 async fn held(client: &LockClient, key: &str) -> bool {
-    client.lock(LockKey::literal(key.to_owned())).try_acquire().await.unwrap().is_none()
+    client.holder(LockKey::literal(key.to_owned())).await.unwrap().is_some()
 }
 
 /// Holds `key` by hand while `call` runs.

@@ -1,114 +1,75 @@
-//! Getting inside: into a hold of the calling chain's own if there is one, else into a new one.
+//! Getting inside: into holds of the calling chain's own where there are any, else into new ones.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-
-use tokio::sync::OwnedSemaphorePermit;
+use std::task::{Context, Poll, ready};
 
 use crate::backend::BoxFuture;
 use crate::driver::Core;
+use crate::entered::Entered;
 use crate::error::{LockError, LockErrorKind};
-use crate::held::HeldLock;
-use crate::hold::{Hold, Outcome};
 use crate::lease::Over;
 use crate::obtain::obtain;
 use crate::options::Settings;
-use crate::running::Running;
 use crate::scope::{self, Frame};
+use crate::telemetry;
 
-/// One entry into a hold. The last one to go releases.
-///
-/// Fields drop in order: the gate opens for a sibling only when this entry is over.
-pub struct Entered {
-    frame: Arc<Frame>,
-    hold: Arc<Hold>,
-    permit: Option<OwnedSemaphorePermit>,
-    settings: Settings,
-}
-
-impl Entered {
-    fn new(hold: Arc<Hold>, permit: Option<OwnedSemaphorePermit>, settings: Settings) -> Self {
-        Self { frame: Frame::enter(&hold), hold, permit, settings }
-    }
-
-    /// A look at the lock, for the body.
-    #[must_use]
-    pub fn held(&self) -> HeldLock {
-        HeldLock::new(&self.hold)
-    }
-
-    /// Runs `body` under the lock, then releases.
-    pub fn run<F: Future>(self, body: F) -> Running<F> {
-        Running::new(self, body)
-    }
-
-    /// Releases if this is the last entry, and waits for the answer.
-    pub(crate) async fn release(self) -> Result<(), LockError> {
-        let Self { frame, hold, permit, settings } = self;
-        let key = Arc::clone(hold.lease().key());
-        // With another entry left the lock stays, and whoever leaves last releases.
-        let outcome = match Arc::into_inner(hold) {
-            Some(hold) => hold.release().await,
-            None => Outcome::Released,
-        };
-        drop((frame, permit));
-        match outcome {
-            Outcome::Lost(over) if settings.strict => Err(over.error(&key, true)),
-            Outcome::Lost(_) | Outcome::Released | Outcome::Unknown => Ok(()),
-        }
-    }
-
-    pub(crate) fn frame(&self) -> &Arc<Frame> {
-        &self.frame
-    }
-
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    pub(crate) fn over_error(&self, over: Over) -> LockError {
-        over.error(self.hold.lease().key(), false)
-    }
-}
-
-impl fmt::Debug for Entered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Entered").field(&self.held()).finish()
-    }
-}
+use tokio::sync::OwnedSemaphorePermit;
 
 /// The future of an [`Entered`]: ready at the first poll for a nested call that need not wait.
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire {
     state: State,
+    on_unavailable: OnUnavailable,
+}
+
+/// What becomes of a call whose store cannot be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnUnavailable {
+    Error,
+    /// It goes on without a lock: only where a user wrote so at the site.
+    RunUnlocked,
 }
 
 enum State {
+    Done,
     Refused(LockError),
-    Start { core: Arc<Core>, key: Arc<str>, settings: Settings },
     // Boxed, so that a locked function's own future stays small.
     Seeking(BoxFuture<Result<Entered, LockError>>),
-    Done,
+    Start { core: Arc<Core>, key: Arc<str>, settings: Settings },
 }
 
 impl Acquire {
-    pub(crate) fn new(core: Arc<Core>, key: Arc<str>, settings: Settings) -> Self {
-        Self { state: State::Start { core, key, settings } }
+    /// Enters `key`.
+    pub(crate) fn one(core: Arc<Core>, key: Arc<str>, settings: Settings) -> Self {
+        Self::in_state(State::Start { core, key, settings })
+    }
+
+    /// Enters all of `keys`, or none: in the order of their bytes, whatever order they come in, so
+    /// that two callers never hold what the other one waits for.
+    pub(crate) fn all(core: Arc<Core>, mut keys: Vec<Arc<str>>, settings: Settings) -> Self {
+        keys.sort_unstable();
+        keys.dedup();
+        Self::in_state(State::Seeking(Box::pin(enter_all(core, keys, settings))))
     }
 
     /// Never even tried.
     pub(crate) fn refused(error: LockError) -> Self {
-        Self { state: State::Refused(error) }
+        Self::in_state(State::Refused(error))
     }
-}
 
-impl Future for Acquire {
-    type Output = Result<Entered, LockError>;
+    #[must_use]
+    pub(crate) fn on_unavailable(self, on_unavailable: OnUnavailable) -> Self {
+        Self { on_unavailable, ..self }
+    }
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+    fn in_state(state: State) -> Self {
+        Self { state, on_unavailable: OnUnavailable::Error }
+    }
+
+    fn poll_state(&mut self, cx: &mut Context<'_>) -> Poll<Result<Entered, LockError>> {
         loop {
             match std::mem::replace(&mut self.state, State::Done) {
                 State::Refused(error) => return Poll::Ready(Err(error)),
@@ -117,7 +78,7 @@ impl Future for Acquire {
                         None => {
                             self.state = State::Seeking(Box::pin(async move {
                                 let hold = obtain(&core, &key, &settings).await?;
-                                Ok(Entered::new(hold, None, settings))
+                                Ok(Entered::unlocked().with(settings).and(hold, None))
                             }));
                         }
                         Some(frame) => match enter_nested(&frame, settings) {
@@ -145,10 +106,43 @@ impl Future for Acquire {
     }
 }
 
+impl Future for Acquire {
+    type Output = Result<Entered, LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = ready!(self.poll_state(cx));
+        Poll::Ready(match (outcome, self.on_unavailable) {
+            (Err(error), OnUnavailable::RunUnlocked) if error.kind() == LockErrorKind::Backend => {
+                telemetry::runs_unlocked(&error);
+                Ok(Entered::unlocked())
+            }
+            (outcome, _) => outcome,
+        })
+    }
+}
+
 impl fmt::Debug for Acquire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquire").finish_non_exhaustive()
     }
+}
+
+/// Awaits: each lock in turn. A drop in between releases those that are held already.
+async fn enter_all(
+    core: Arc<Core>,
+    keys: Vec<Arc<str>>,
+    settings: Settings,
+) -> Result<Entered, LockError> {
+    let begun_at = core.now();
+    let mut entered = Entered::unlocked().with(settings);
+    for key in keys {
+        // One `wait` for all of them.
+        let left = settings.wait.saturating_sub(core.now().since(begun_at));
+        let settings = Settings { wait: left, ..settings };
+        let one = Acquire::one(Arc::clone(&core), key, settings).await?;
+        entered = entered.join(one);
+    }
+    Ok(entered)
 }
 
 /// Enters the hold that the calling chain is inside of, at `frame`; `None` if a sibling is in.
@@ -173,7 +167,7 @@ fn enter_with(
     }
     // A frame outlives its hold only in a scope that somebody kept.
     let hold = frame.hold().ok_or_else(|| Over::Released.error(lease.key(), false))?;
-    Ok(Entered::new(hold, Some(permit), settings))
+    Ok(Entered::unlocked().with(settings).and(hold, Some(permit)))
 }
 
 /// Waits until no sibling is inside. A drop gives up the place at the gate.

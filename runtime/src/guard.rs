@@ -4,13 +4,12 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
 use crate::checked::Checked;
-use crate::enter::Entered;
+use crate::entered::Entered;
 use crate::error::LockError;
 use crate::held::HeldLock;
 
@@ -81,9 +80,7 @@ impl LockGuard {
     /// # }
     /// ```
     pub fn scope<F: Future>(&self, future: F) -> GuardScope<'_, F> {
-        let frame = Arc::clone(self.entered.frame());
-        let on_lost = self.entered.settings().on_lost;
-        GuardScope { body: Checked::new(future, frame, on_lost), guard: self }
+        GuardScope { body: Checked::new(future, &self.entered), guard: self }
     }
 }
 
@@ -115,9 +112,7 @@ impl<F: Future> Future for GuardScope<'_, F> {
     type Output = Result<F::Output, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let outcome = ready!(this.body.poll(cx));
-        Poll::Ready(outcome.map_err(|over| this.guard.entered.over_error(over)))
+        self.project().body.poll(cx)
     }
 }
 

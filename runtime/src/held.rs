@@ -1,7 +1,9 @@
 //! What a body sees of the lock it runs under.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::backend::{Renewal, Renewed};
@@ -9,8 +11,10 @@ use crate::driver::Core;
 use crate::error::LockError;
 use crate::hold::Hold;
 use crate::lease::{Lease, Over};
+use crate::options::LockOptions;
 use crate::protocol::hold::End;
 use crate::refusal;
+use crate::watch::Watch;
 use crate::watchdog::HoldId;
 
 /// A look at a held lock: is it still ours, and for how long.
@@ -38,22 +42,36 @@ use crate::watchdog::HoldId;
 /// ```
 #[derive(Clone)]
 pub struct HeldLock {
+    first: View,
+    /// With several keys, the others.
+    more: Vec<View>,
+}
+
+/// A look at one hold.
+#[derive(Clone)]
+struct View {
     core: Weak<Core>,
     lease: Arc<Lease>,
     id: HoldId,
 }
 
 impl HeldLock {
-    pub(crate) fn new(hold: &Hold) -> Self {
-        Self { core: Arc::downgrade(hold.core()), lease: Arc::clone(hold.lease()), id: hold.id() }
+    /// A look at `holds`, if there is one.
+    pub(crate) fn at<'a>(holds: impl IntoIterator<Item = &'a Arc<Hold>>) -> Option<Self> {
+        let mut views = holds.into_iter().map(|hold| View {
+            core: Arc::downgrade(hold.core()),
+            lease: Arc::clone(hold.lease()),
+            id: hold.id(),
+        });
+        Some(Self { first: views.next()?, more: views.collect() })
     }
 
-    /// Whether the lock can no longer be relied on: not confirmed by its local deadline, taken over,
+    /// Whether the lock (with several keys: one of them) can no longer be relied on: not confirmed by its local deadline, taken over,
     /// past `max_hold`, or released. Once true it stays true. Looks at the clock, so it is right
     /// even if the process was frozen until now.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.lease.over().is_some()
+        self.views().any(|view| view.lease.over().is_some())
     }
 
     /// Waits until the lock can no longer be relied on.
@@ -72,21 +90,19 @@ impl HeldLock {
     /// # }
     /// ```
     pub async fn lost(&self) {
-        loop {
-            // Created before the look, so that an end in between wakes it.
-            let ended = self.lease.ended();
-            if self.is_lost() {
-                return;
-            }
-            ended.await;
-        }
+        let mut watch = Watch::over(self.views().map(|view| &view.lease));
+        poll_fn(|cx| match watch.poll_over(cx) {
+            Some(_) => Poll::Ready(()),
+            None => Poll::Pending,
+        })
+        .await;
     }
 
     /// How long the lock is ours without another renewal, by our clock's conservative view. Zero
     /// once it is lost. The watchdog renews it, so this goes up again while the body runs.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.lease.remaining()
+        self.views().map(|view| view.lease.remaining()).min().unwrap_or_default()
     }
 
     /// Renews the lock now, to `lease` from now on instead of what it was taken with. Never reaches
@@ -103,14 +119,49 @@ impl HeldLock {
     /// - `Config`: `lease` is below 100 ms.
     /// - `Backend`: the store did not answer; the watchdog goes on trying.
     pub async fn extend(&self, lease: Duration) -> Result<(), LockError> {
+        LockOptions::new().lease(lease).resolve()?;
+        for view in self.views() {
+            view.extend(lease).await?;
+        }
+        Ok(())
+    }
+
+    /// The key, as it stands in the store; with several keys the first one in the order of bytes.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.first.lease.key()
+    }
+
+    /// Our owner string, `<instance>/<uuid>`: the value that stands under the key.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        &self.first.lease.lock().owner
+    }
+
+    /// Fails if the lock is lost; for the `?` in front of a step that must not run without it.
+    ///
+    /// # Errors
+    ///
+    /// `Lost`, `HoldLimit` or `ShutDown`, as the lock ended.
+    pub fn check(&self) -> Result<(), LockError> {
+        match self.views().find_map(|view| Some((view, view.lease.over()?))) {
+            None => Ok(()),
+            Some((view, over)) => Err(over.error(view.lease.key(), false)),
+        }
+    }
+
+    fn views(&self) -> impl Iterator<Item = &View> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+}
+
+impl View {
+    async fn extend(&self, lease: Duration) -> Result<(), LockError> {
         let key = self.lease.key();
-        crate::options::LockOptions::new().lease(lease).resolve()?;
         if let Some(over) = self.lease.over() {
             return Err(over.error(key, false));
         }
-        let Some(core) = self.core.upgrade() else {
-            return Err(Over::Released.error(key, false));
-        };
+        let core = self.core.upgrade().ok_or_else(|| Over::Released.error(key, false))?;
         let lease = lease.min(self.lease.limit().since(core.now()));
         let request = async {
             let channel = core.channel().await?;
@@ -120,40 +171,12 @@ impl HeldLock {
         };
         let (sent_at, replies) =
             request.await.map_err(|error| refusal::store(error).with_key(key))?;
-        match replies.first() {
-            Some(Renewed::Renewed) => {
-                core.change(|state| state.watchdog.extended(self.id, sent_at, lease));
-                Ok(())
-            }
-            _ => {
-                self.lease.end(End::Taken);
-                Err(Over::Lost(End::Taken).error(key, false))
-            }
+        if replies.first() == Some(&Renewed::Renewed) {
+            core.change(|state| state.watchdog.extended(self.id, sent_at, lease));
+            return Ok(());
         }
-    }
-
-    /// The key, as it stands in the store.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        self.lease.key()
-    }
-
-    /// Our owner string, `<instance>/<uuid>`: the value that stands under the key.
-    #[must_use]
-    pub fn owner(&self) -> &str {
-        &self.lease.lock().owner
-    }
-
-    /// Fails if the lock is lost; for the `?` in front of a step that must not run without it.
-    ///
-    /// # Errors
-    ///
-    /// `Lost`, `HoldLimit` or `ShutDown`, as the lock ended.
-    pub fn check(&self) -> Result<(), LockError> {
-        match self.lease.over() {
-            None => Ok(()),
-            Some(over) => Err(over.error(self.lease.key(), false)),
-        }
+        self.lease.end(End::Taken);
+        Err(Over::Lost(End::Taken).error(key, false))
     }
 }
 

@@ -4,15 +4,16 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
-use tokio::sync::futures::OwnedNotified;
 
 use crate::error::LockError;
 use crate::hold::Hold;
 use crate::lease::Over;
 use crate::scope::{self, Frame};
+use crate::scoped::Scoped;
+use crate::watch::Watch;
 
 /// The holds that the code that runs now is inside of.
 ///
@@ -50,14 +51,8 @@ impl LockScope {
     /// keys enter, each poll checks that they are still ours, and the holds last until the future
     /// ends or is dropped. It runs **beside** the parent body, not in turn with it.
     pub fn instrument<F: Future>(self, future: F) -> Instrumented<F> {
-        Instrumented { body: Some(future), scope: self, joined: None }
+        Instrumented { body: Scoped::new(future, self.frame.clone()), scope: self, joined: None }
     }
-}
-
-/// What a child keeps of its holds while it runs.
-struct Joined {
-    holds: Vec<Arc<Hold>>,
-    ended: Vec<Pin<Box<OwnedNotified>>>,
 }
 
 pin_project! {
@@ -66,10 +61,18 @@ pin_project! {
     pub struct Instrumented<F> {
         // Before the holds, so that a drop ends the body first.
         #[pin]
-        body: Option<F>,
+        body: Scoped<F>,
         scope: LockScope,
         joined: Option<Joined>,
     }
+}
+
+/// What a child keeps of its holds while it runs.
+#[derive(Debug)]
+struct Joined {
+    watch: Watch,
+    /// Only kept: the holds last as long as this.
+    _holds: Vec<Arc<Hold>>,
 }
 
 impl LockScope {
@@ -77,22 +80,13 @@ impl LockScope {
         self.frame.iter().flat_map(Frame::outwards)
     }
 
-    /// How one of the holds ended, if one did.
-    fn over(&self) -> Option<LockError> {
-        self.frames().find_map(|frame| {
-            let lease = frame.lease();
-            lease.over().map(|over| over.error(lease.key(), false))
-        })
-    }
-
     fn join(&self) -> Result<Joined, LockError> {
+        // A hold that is gone cannot be joined.
         let holds = self.frames().map(|frame| {
             frame.hold().ok_or_else(|| Over::Released.error(frame.lease().key(), false))
         });
-        Ok(Joined {
-            holds: holds.collect::<Result<_, _>>()?,
-            ended: self.frames().map(|frame| Box::pin(frame.lease().ended())).collect(),
-        })
+        let holds = holds.collect::<Result<_, _>>()?;
+        Ok(Joined { watch: Watch::over(self.frames().map(|frame| frame.lease())), _holds: holds })
     }
 }
 
@@ -100,44 +94,29 @@ impl<F: Future> Future for Instrumented<F> {
     type Output = Result<F::Output, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        if this.body.is_none() {
+        let this = self.project();
+        if this.body.is_over() {
             // Polled again after it was ready.
             return Poll::Pending;
         }
-        let over = this.scope.over();
-        let failure = match (over, &this.joined) {
-            (None, None) => this.scope.join().map(|joined| *this.joined = Some(joined)).err(),
-            (over, _) => over,
+        let joined = match this.joined {
+            Some(joined) => Ok(joined),
+            None => this.scope.join().map(|joined| this.joined.insert(joined)),
         };
-        if let Some(error) = failure {
-            this.body.set(None);
+        let over = joined.map(|joined| joined.watch.poll_over(cx));
+        if let Some(error) = over.unwrap_or_else(Some) {
+            this.body.clear();
             *this.joined = None;
             return Poll::Ready(Err(error));
         }
-        for ended in this.joined.iter_mut().flat_map(|joined| &mut joined.ended) {
-            if ended.as_mut().poll(cx).is_ready() {
-                cx.waker().wake_by_ref();
-            }
-        }
-        let Some(body) = this.body.as_mut().as_pin_mut() else { return Poll::Pending };
-        let polled = scope::inside(this.scope.frame.clone(), || body.poll(cx));
-        polled.map(|output| {
-            this.body.set(None);
-            *this.joined = None;
-            Ok(output)
-        })
+        let output = ready!(this.body.poll(cx));
+        *this.joined = None;
+        Poll::Ready(Ok(output))
     }
 }
 
 impl<F> fmt::Debug for Instrumented<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Instrumented").field("scope", &self.scope).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Joined {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.holds).finish()
     }
 }

@@ -128,6 +128,20 @@ impl LockOptions {
         self
     }
 
+    /// Sets [`not_reentrant`](Self::not_reentrant) either way, for the attribute.
+    #[doc(hidden)]
+    pub const fn set_reentrant(mut self, reentrant: bool) -> Self {
+        self.reentrant = Some(reentrant);
+        self
+    }
+
+    /// Sets [`strict`](Self::strict) either way, for the attribute.
+    #[doc(hidden)]
+    pub const fn set_strict(mut self, strict: bool) -> Self {
+        self.strict = Some(strict);
+        self
+    }
+
     /// Fills what is not set here from `other`.
     pub(crate) fn or(self, other: &Self) -> Self {
         Self {

@@ -1,22 +1,30 @@
 //! What the macros' expansions may name. Not part of the API: it changes without notice.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
-use crate::client::{self, LockClient};
-use crate::error::LockError;
-use crate::key::LockKey;
-use crate::options::LockOptions;
+use crate::client::LockClient;
+use crate::enter::OnUnavailable;
 
-pub use crate::enter::{Acquire, Entered};
-pub use crate::key::KeyBuilder;
-pub use crate::options::OnLost;
-pub use crate::running::Running;
-pub use std::time::Duration;
+pub use core::clone::Clone;
+pub use core::fmt::{Debug, Formatter, Result as FmtResult};
+pub use core::marker::{Copy, Sized};
+pub use core::option::Option::{self, None, Some};
+pub use core::primitive::{bool, str};
+pub use core::result::Result::{self, Err, Ok};
+pub use core::time::Duration;
 
-/// The default client.
-pub fn default_client() -> Result<LockClient, LockError> {
-    client::default_client()
-}
+#[cfg(feature = "macros")]
+pub use distlock_macros::{lock_key, lock_template};
+
+pub use crate::client::default_client;
+pub use crate::enter::Acquire;
+pub use crate::entered::Entered;
+pub use crate::error::LockError;
+pub use crate::key::{KeyBuilder, LockKey};
+pub use crate::options::{LockOptions, OnLost};
+pub use crate::running::{RunToEnd, Running};
+pub use crate::template::Template;
 
 /// The client that `client = ...` names.
 pub fn client<C: AsClient + ?Sized>(client: &C) -> Result<LockClient, LockError> {
@@ -33,6 +41,51 @@ pub fn acquire(
         Ok(client) => client.lock(key).options(options).start(),
         Err(error) => Acquire::refused(error),
     }
+}
+
+/// Begins a locked call that goes on unlocked if the store is unavailable.
+pub fn acquire_or_run_unlocked(
+    client: Result<LockClient, LockError>,
+    key: LockKey,
+    options: LockOptions,
+) -> Acquire {
+    acquire(client, key, options).on_unavailable(OnUnavailable::RunUnlocked)
+}
+
+/// Begins a call under several locks.
+pub fn acquire_all<const N: usize>(
+    client: Result<LockClient, LockError>,
+    keys: [LockKey; N],
+    options: LockOptions,
+) -> Acquire {
+    match client {
+        Ok(client) => client.lock_all(keys).options(options).start(),
+        Err(error) => Acquire::refused(error),
+    }
+}
+
+/// Begins a call under several locks that goes on unlocked if the store is unavailable.
+pub fn acquire_all_or_run_unlocked<const N: usize>(
+    client: Result<LockClient, LockError>,
+    keys: [LockKey; N],
+    options: LockOptions,
+) -> Acquire {
+    acquire_all(client, keys, options).on_unavailable(OnUnavailable::RunUnlocked)
+}
+
+/// The key that `key = ...` names.
+pub fn key<K: IntoLockKey>(key: K) -> LockKey {
+    key.into_lock_key()
+}
+
+/// The value of a placeholder.
+pub fn part<V: KeyPart + ?Sized>(value: &V) -> &V {
+    value
+}
+
+/// Calls what `fallback_with = ...` names; here closures learn the type of their argument.
+pub fn fallback_with<T>(fallback: impl FnOnce(LockError) -> T, error: LockError) -> T {
+    fallback(error)
 }
 
 /// What `client = ...` may be.
@@ -62,5 +115,75 @@ impl<C: AsClient + ?Sized> AsClient for &C {
 impl<C: AsClient + ?Sized> AsClient for Arc<C> {
     fn as_client(&self) -> &LockClient {
         (**self).as_client()
+    }
+}
+
+/// What a function must return to say that it did not get the lock.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot carry a `LockError`, which the function returns when it does not get the lock",
+    label = "needs a `Result<_, E>` with `E: From<LockError>`",
+    note = "return a `Result` whose error is `LockError` or implements `From<LockError>`,",
+    note = "or say what to return instead: `fallback_with = |error| …`"
+)]
+pub trait FromLockError: Sized {
+    fn from_lock_error(error: LockError) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, E: From<LockError>> FromLockError for Result<T, E> {
+    fn from_lock_error(error: LockError) -> Self {
+        Err(error.into())
+    }
+}
+
+/// What a function with only a `fallback` must return to say that it lost the lock.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot carry a `LockError`, and `fallback` has no answer for a lock that is lost while the body runs",
+    label = "needs an answer for a lost lock",
+    note = "make one of the error: `fallback_with = |error| …`,",
+    note = "or let the body run on after a loss: `on_lost = \"signal\"`"
+)]
+pub trait FromLostLock: Sized {
+    fn from_lost_lock(error: LockError) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: FromLockError> FromLostLock for T {
+    fn from_lost_lock(error: LockError) -> Self {
+        T::from_lock_error(error)
+    }
+}
+
+/// What can stand in a key.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a part of a lock key",
+    label = "has a placeholder whose value is not `Display`",
+    note = "a part of a key is rendered by `Display`; name a field or a method that has it, as in `<order.id>` or `<name.as_str()>`",
+    note = "an `Option` has no text of its own: unwrap it before, so that `None` is no shared lock"
+)]
+pub trait KeyPart: Display {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Display + ?Sized> KeyPart for T {}
+
+/// What `key = …` takes besides a template.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no lock key",
+    label = "expected a template or a `LockKey`",
+    note = "write the template itself: `key = \"stock:lock:<sku_id>\"`, or make a key: `key = lock_key!(\"stock:lock:<sku_id>\")`"
+)]
+pub trait IntoLockKey {
+    fn into_lock_key(self) -> LockKey;
+}
+
+impl IntoLockKey for LockKey {
+    fn into_lock_key(self) -> LockKey {
+        self
+    }
+}
+
+impl IntoLockKey for &LockKey {
+    fn into_lock_key(self) -> LockKey {
+        self.clone()
     }
 }

@@ -29,13 +29,8 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// A new entry into `hold`, made by the code that runs now.
-    pub(crate) fn enter(hold: &Arc<Hold>) -> Arc<Self> {
-        Self::enter_from(hold, current())
-    }
-
     /// A new entry into `hold`, made inside `parent`.
-    pub(crate) fn enter_from(hold: &Arc<Hold>, parent: Option<Arc<Self>>) -> Arc<Self> {
+    pub(crate) fn enter(hold: &Arc<Hold>, parent: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
             core: Arc::downgrade(hold.core()),
             hold: Arc::downgrade(hold),

@@ -4,6 +4,7 @@
 //! `distlock.`, so that they do not hide the user's own. Contention is no warning.
 
 use crate::backend::{Lock, StoreError};
+use crate::error::LockError;
 use crate::lease::Over;
 use crate::protocol::hold::End;
 
@@ -82,6 +83,11 @@ pub(crate) fn release_found_gone(lock: &Lock, over: Over) {
             "distlock.owner" = lock.owner
         );
     }
+}
+
+/// A body runs without its lock, because its site says so.
+pub(crate) fn runs_unlocked(error: &LockError) {
+    event!(WARN, "running without the lock: the store is unavailable", "distlock.error" = error);
 }
 
 /// The store does not announce grants here.

@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::{Handle, LockClient};
 use crate::backend::Backend;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
+#[cfg(feature = "redis")]
+use crate::backend::redis::{RedisBackend, RedisConfig, config_from_url};
 use crate::driver::Core;
 use crate::error::{LockError, LockErrorKind};
 use crate::instance::Instance;
@@ -45,6 +47,8 @@ pub struct LockClientBuilder {
 
 enum Store {
     Memory(MemoryStore),
+    #[cfg(feature = "redis")]
+    Redis(Box<redis::Client>),
     Url(String),
 }
 
@@ -70,6 +74,13 @@ impl LockClientBuilder {
     /// Sets a store in this process; clients on clones of one store exclude each other.
     pub fn memory_store(self, store: MemoryStore) -> Self {
         Self { store: Some(Store::Memory(store)), ..self }
+    }
+
+    /// Sets a Redis server by a client of the user's own, for what a URL cannot say. Protocol and
+    /// socket settings are the library's (RESP3, no delay).
+    #[cfg(feature = "redis")]
+    pub fn redis_client(self, client: redis::Client) -> Self {
+        Self { store: Some(Store::Redis(Box::new(client))), ..self }
     }
 
     /// Puts `<namespace>:` before every key, so that applications or environments on one server do
@@ -221,6 +232,11 @@ impl LockClientBuilder {
                     .to_owned(),
             )),
             Some(Store::Memory(store)) => Ok(Arc::new(MemoryBackend::new(store))),
+            #[cfg(feature = "redis")]
+            Some(Store::Redis(client)) => self
+                .redis(RedisConfig::new(client.get_connection_info().clone()).map_err(
+                    |error| config(format!("the redis client cannot be used: {error}")),
+                )?),
             Some(Store::Url(url)) => self.backend_at(url),
         }
     }
@@ -231,8 +247,23 @@ impl LockClientBuilder {
         };
         match scheme {
             "memory" => Ok(Arc::new(MemoryBackend::new(&MemoryStore::new()))),
+            #[cfg(feature = "redis")]
+            "redis" | "redis+unix" | "unix" => {
+                self.redis(config_from_url(url).map_err(|error| config(error.to_string()))?)
+            }
+            #[cfg(not(feature = "redis"))]
+            "redis" | "redis+unix" | "unix" => {
+                Err(config(format!("{scheme}: URLs need the feature \"redis\" of distlock")))
+            }
             _ => Err(config(format!("{scheme:?} is no known store: {SCHEMES}"))),
         }
+    }
+
+    #[cfg(feature = "redis")]
+    fn redis(&self, config: RedisConfig) -> Result<Arc<dyn Backend>, LockError> {
+        let (connect_timeout, response_timeout) = (self.connect_timeout, self.response_timeout);
+        let config = RedisConfig { connect_timeout, response_timeout, ..config };
+        Ok(Arc::new(RedisBackend::new(config)))
     }
 
     fn with(self, change: impl FnOnce(LockOptions) -> LockOptions) -> Self {

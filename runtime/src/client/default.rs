@@ -29,7 +29,7 @@ pub(super) fn scope<F: Future>(client: LockClient, future: F) -> impl Future<Out
 }
 
 /// The nearest scope's client, else the installed one.
-pub(crate) fn default_client() -> Result<LockClient, LockError> {
+pub fn default_client() -> Result<LockClient, LockError> {
     SCOPED.try_with(Clone::clone).ok().or_else(|| INSTALLED.get().cloned()).ok_or_else(|| {
         LockError::new(
             LockErrorKind::NotInstalled,

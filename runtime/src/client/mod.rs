@@ -16,7 +16,7 @@ mod default;
 mod request;
 
 pub use builder::LockClientBuilder;
-pub(crate) use default::default_client;
+pub use default::default_client;
 pub use request::LockRequest;
 
 /// A client of one lock store. Make one per process and store, and clone it: clones are cheap and
@@ -83,7 +83,24 @@ impl LockClient {
 
     /// Starts a request for the lock of `key`, with the settings of the client and of the key.
     pub fn lock(&self, key: LockKey) -> LockRequest {
-        LockRequest::new(self.clone(), key)
+        LockRequest::one(self.clone(), key)
+    }
+
+    /// Starts a request for the locks of all `keys` at once: all or nothing, in an order that cannot
+    /// dead-lock with other calls of this kind, each key once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock::LockError> {
+    /// use distlock::{LockClient, LockKey};
+    ///
+    /// let locks = LockClient::in_memory();
+    /// let accounts = [LockKey::literal("account:7"), LockKey::literal("account:3")];
+    /// locks.lock_all(accounts).run(|_held| async { "transferred" }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lock_all(&self, keys: impl IntoIterator<Item = LockKey>) -> LockRequest {
+        LockRequest::all(self.clone(), keys.into_iter().collect())
     }
 
     /// Makes this the client that the attribute uses without `client = ...`. Installing the same

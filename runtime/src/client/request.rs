@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::LockClient;
@@ -18,13 +19,23 @@ use crate::options::{LockOptions, OnLost};
 #[must_use = "a request does nothing until it is acquired or run"]
 pub struct LockRequest {
     client: LockClient,
-    key: LockKey,
+    keys: Keys,
     options: LockOptions,
 }
 
+#[derive(Clone, Debug)]
+enum Keys {
+    All(Vec<LockKey>),
+    One(LockKey),
+}
+
 impl LockRequest {
-    pub(super) fn new(client: LockClient, key: LockKey) -> Self {
-        Self { client, key, options: LockOptions::new() }
+    pub(super) fn one(client: LockClient, key: LockKey) -> Self {
+        Self { client, keys: Keys::One(key), options: LockOptions::new() }
+    }
+
+    pub(super) fn all(client: LockClient, keys: Vec<LockKey>) -> Self {
+        Self { client, keys: Keys::All(keys), options: LockOptions::new() }
     }
 
     /// See [`LockOptions::wait`]. Defaults to 3 seconds.
@@ -178,12 +189,29 @@ impl LockRequest {
 
     /// Begins, or refuses what can be refused without asking the store.
     pub(crate) fn start(self) -> Acquire {
-        let Self { client, key, options } = self;
-        let handle = &client.0;
-        let settings = options.or(key.options()).or(&handle.defaults).resolve();
-        match settings.and_then(|settings| Ok((settings, client.resolve_key(&key)?))) {
-            Ok((settings, key)) => Acquire::new(handle.core.clone(), key, settings),
-            Err(error) => Acquire::refused(error),
+        self.resolve().unwrap_or_else(Acquire::refused)
+    }
+
+    fn resolve(self) -> Result<Acquire, LockError> {
+        let Self { client, keys, mut options } = self;
+        let core = || Arc::clone(&client.0.core);
+        match keys {
+            Keys::One(key) => {
+                let settings = options.or(key.options()).or(&client.0.defaults).resolve()?;
+                Ok(Acquire::one(core(), client.resolve_key(&key)?, settings))
+            }
+            Keys::All(keys) => {
+                // The first key that declares a setting decides it for all of them.
+                options = keys.iter().fold(options, |options, key| options.or(key.options()));
+                let settings = options.or(&client.0.defaults).resolve()?;
+                let keys = keys.iter().map(|key| client.resolve_key(key));
+                let keys = keys.collect::<Result<Vec<_>, _>>()?;
+                if keys.is_empty() {
+                    let text = "no keys to lock: name at least one";
+                    return Err(LockError::new(LockErrorKind::Config, text));
+                }
+                Ok(Acquire::all(core(), keys, settings))
+            }
         }
     }
 

@@ -108,6 +108,16 @@ impl Core {
 
     /// Changes the state, and sees to it that the driver acts on it.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        self.change_at(self.place(), change)
+    }
+
+    /// Changes the state by news from the store. The news may come on a runtime of another client,
+    /// whose life has nothing to do with this one's: no driver is started there.
+    fn note_news(&self, change: impl FnOnce(&mut State)) {
+        self.change_at(None, change);
+    }
+
+    fn change_at<R>(&self, place: Option<Place>, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let result = change(&mut state);
         let next = state.next_due();
@@ -115,8 +125,8 @@ impl Core {
             state.sleeps_until = next;
             self.wake.notify_waiters();
         }
-        let place = if next == Timestamp::NEVER { None } else { self.place() };
-        let start = place.filter(|place| !state.drivers.contains(place));
+        let needed = next != Timestamp::NEVER;
+        let start = place.filter(|place| needed && !state.drivers.contains(place));
         state.drivers.extend(start);
         let wakers = state.waiting.take_wakers();
         drop(state);
@@ -291,17 +301,17 @@ impl Core {
 
 impl Events for Core {
     fn granted(&self, key: &str, owner: &str) {
-        self.change(|state| state.waiting.granted(key, owner));
+        self.note_news(|state| state.waiting.granted(key, owner));
     }
 
     fn next_in_line(&self, key: &str, owner: &str, claim: Duration) {
         let now = self.now();
-        self.change(|state| state.waiting.next_in_line(key, owner, claim, now));
+        self.note_news(|state| state.waiting.next_in_line(key, owner, claim, now));
     }
 
     fn interrupted(&self) {
         let now = self.now();
-        self.change(|state| state.waiting.interrupted(now));
+        self.note_news(|state| state.waiting.interrupted(now));
     }
 }
 
