@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 
 #[cfg(test)]
-mod contract;
+pub(crate) mod contract;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;

@@ -136,6 +136,16 @@ impl Contender {
         Self { backend, channel, ears }
     }
 
+    /// Ears without a process, which must be kept for as long as they are to hear.
+    #[cfg(feature = "redis")]
+    pub(crate) fn ears() -> Arc<Ears> {
+        Arc::new(Ears::default())
+    }
+
+    pub(crate) fn channel(&self) -> &dyn Channel {
+        &*self.channel
+    }
+
     pub(crate) async fn contend(&self, lock: &Lock) -> Contended {
         self.try_contend(lock, KEEP).await.unwrap()
     }
@@ -168,7 +178,7 @@ impl Contender {
 }
 
 #[derive(Default)]
-struct Ears(Mutex<Vec<Heard>>);
+pub(crate) struct Ears(Mutex<Vec<Heard>>);
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Heard {

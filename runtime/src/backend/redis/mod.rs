@@ -31,6 +31,8 @@ mod runtimes;
 mod script;
 mod server;
 mod slot;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use self::config::{RedisConfig, config_from_url};
 

@@ -98,11 +98,7 @@ end
 -- one gets the lock all the same, for the short claim.
 chosen = chosen or 1
 local heir = live[chosen].owner
-local granted = redis.pcall('SET', lock, heir, 'PX', claim_ms)
-if granted.err then
-  -- Out of memory, say: freeing the lock needs none.
-  return free()
-end
+redis.call('SET', lock, heir, 'PX', claim_ms)
 forget(heir)
 local after = live[chosen + 1]
 if after and after.channel ~= '' then

@@ -1,0 +1,129 @@
+//! Users who may not do everything.
+
+use super::*;
+
+#[tokio::test]
+async fn a_wrong_password_is_refused_at_once_and_not_repeated_in_the_message() {
+    let server = RedisServer::start();
+    server.backend_as("app", &["+@all", "~*", "&*"]);
+    let url = format!("redis://app:not-that@{}", server.address());
+    let error = RedisBackend::new(config_from_url(&url).unwrap()).open().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Refused);
+    let expected = format!(
+        "wrong password for redis at {}: check the user and password in the URL",
+        server.address()
+    );
+    assert_eq!(&*error.message, expected);
+}
+
+#[tokio::test]
+async fn a_missing_password_is_refused_at_once() {
+    let server = RedisServer::start();
+    server.run::<()>(&["ACL", "SETUSER", "admin", "on", "nopass", "+@all", "~*", "&*"]);
+    server.run::<()>(&["ACL", "SETUSER", "default", "off"]);
+    let error = server.backend().open().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Refused);
+    assert!(error.message.contains("password"), "{error}");
+}
+
+#[tokio::test]
+async fn a_password_changed_at_run_time_is_refused_at_the_next_connection() {
+    let server = RedisServer::start();
+    let backend = server.backend_as("app", &["+@all", "~*", "&*"]);
+    let channel = backend.open().await.unwrap();
+    server.run::<()>(&["ACL", "SETUSER", "app", "resetpass", ">other"]);
+    server.run::<()>(&["CLIENT", "KILL", "USER", "app"]);
+    eventually("the channel closes", || !channel.is_open()).await;
+    assert_eq!(kind_of(backend.open().await), StoreErrorKind::Refused);
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there_is_refused() {
+    let server = RedisServer::start();
+    let config = config_from_url(&format!("{}/99", server.url())).unwrap();
+    assert_eq!(kind_of(RedisBackend::new(config).open().await), StoreErrorKind::Refused);
+}
+
+#[tokio::test]
+async fn the_documented_rights_are_enough() {
+    let server = RedisServer::start();
+    let commands = [
+        "+hello",
+        "+set",
+        "+get",
+        "+del",
+        "+exists",
+        "+pttl",
+        "+pexpire",
+        "+time",
+        "+zadd",
+        "+zrem",
+        "+zrange",
+        "+zrevrange",
+        "+zscore",
+        "+zrank",
+        "+hset",
+        "+hget",
+        "+hdel",
+        "+eval",
+        "+evalsha",
+        "+script|load",
+        "+publish",
+        "+subscribe",
+    ];
+    let rules = [&["~stock:*", "~distlock:*", "&distlock:*"][..], &commands].concat();
+    let contender = Contender::on(Arc::new(server.backend_as("app", &rules))).await;
+    let [first, second] = ["first", "second"].map(|owner| lock("stock:7", owner));
+    hold(contender.channel(), &first).await;
+    assert!(matches!(contender.contend(&second).await, Contended::Queued { .. }));
+    let renewal = Renewal { lock: first.clone(), lease: LEASE };
+    assert_eq!(contender.channel().renew(&[renewal]).await.unwrap(), [Renewed::Renewed]);
+    assert!(contender.channel().inspect(&first.key).await.unwrap().is_some());
+    let released = contender.channel().release(&first, CLAIM).await.unwrap();
+    assert_eq!(released, granted_to(&second));
+    contender.hears(Heard::granted(&second)).await;
+    contender.channel().release(&second, CLAIM).await.unwrap();
+    assert_eq!(server.run::<Vec<redis::Value>>(&["ACL", "LOG"]), []);
+}
+
+#[tokio::test]
+async fn where_publishing_is_forbidden_a_release_frees_the_lock() {
+    let server = RedisServer::start();
+    let backend = server.backend_as("app", &["+@all", "-publish", "~*", "&*"]);
+    let contender = Contender::on(Arc::new(backend)).await;
+    let [holder, waiting] = ["holder", "waiting"].map(|owner| lock("k", owner));
+    hold(contender.channel(), &holder).await;
+    assert!(matches!(contender.contend(&waiting).await, Contended::Queued { .. }));
+    let released = contender.channel().release(&holder, CLAIM).await.unwrap();
+    assert_eq!(released, Released::Freed);
+    assert_eq!(contender.contend(&waiting).await, Contended::Granted);
+}
+
+#[tokio::test]
+async fn where_the_channel_is_forbidden_contenders_go_by_timer() {
+    let server = RedisServer::start();
+    let backend = server.backend_as("app", &["+@all", "~*", "resetchannels"]);
+    let deaf = Contender::on(Arc::new(backend)).await;
+    let hearing = Contender::on(Arc::new(server.backend())).await;
+    assert!(!deaf.channel().delivers_events());
+    assert!(hearing.channel().delivers_events());
+    let [holder, first, second] = ["holder", "first", "second"].map(|owner| lock("k", owner));
+    hold(deaf.channel(), &holder).await;
+    assert!(matches!(deaf.contend(&first).await, Contended::Queued { .. }));
+    assert!(matches!(hearing.contend(&second).await, Contended::Queued { .. }));
+    // Granting past the deaf one would starve it, granting to it would leave the lock idle.
+    let released = hearing.channel().release(&holder, CLAIM).await.unwrap();
+    assert_eq!(released, Released::Freed);
+    assert_eq!(deaf.contend(&first).await, Contended::Granted);
+}
+
+#[tokio::test]
+async fn a_forbidden_key_is_refused() {
+    let server = RedisServer::start();
+    let backend = server.backend_as("app", &["+@all", "~mine:*", "&*"]);
+    let channel = backend.open().await.unwrap();
+    let theirs = lock("theirs", "ours");
+    assert_eq!(kind_of(channel.acquire(&theirs, LEASE).await), StoreErrorKind::Refused);
+    assert_eq!(kind_of(channel.release(&theirs, CLAIM).await), StoreErrorKind::Refused);
+    assert!(channel.is_open());
+}
