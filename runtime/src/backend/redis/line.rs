@@ -10,7 +10,7 @@ use std::time::Duration;
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
 use redis::{PushInfo, PushKind, RedisError, RedisResult, Value};
 use tokio::runtime;
-use tokio::task::{unconstrained, yield_now};
+use tokio::task::unconstrained;
 use tokio::time::timeout;
 
 use super::error;
@@ -91,9 +91,8 @@ impl Line {
             Ok(outcome) => Ok(outcome),
             Err(_) => {
                 // A runtime that was blocked wakes up to its timers first: the reply may lie there
-                // unread. One turn lets the reading task have it.
-                yield_now().await;
-                timeout(Duration::ZERO, talk).await
+                // unread. The reading task gets a moment for it.
+                timeout(READING_TIME, talk).await
             }
         };
         match outcome {
@@ -245,4 +244,5 @@ fn without_error(reply: Value) -> RedisResult<Value> {
     }
 }
 
+const READING_TIME: Duration = Duration::from_millis(2);
 const TIMEOUTS_TO_CLOSE: u32 = 2;
