@@ -89,20 +89,20 @@ pub(super) fn is_syntax_error(error: &RedisError) -> bool {
     error.code() == Some("ERR") && error.detail().is_some_and(|text| text.contains("syntax error"))
 }
 
-/// The server's code, also where Redis before 7.0 wraps the error of a command in a script.
+/// The server's code. Redis before 7.0 wraps the error of a command in a script: as `ERR Error
+/// running script` if the script failed of it, as `@user_script` if the script handed it on.
 fn code(error: &RedisError) -> &str {
     let code = error.code().unwrap_or_default();
-    let Some(detail) = error.detail().filter(|_| code == "ERR") else {
-        return code;
+    let detail = error.detail().unwrap_or_default();
+    let from_script = match code {
+        "ERR" => detail.starts_with("Error running script"),
+        code => code.starts_with('@'),
     };
     if detail.contains("user executing the script can't") {
         return "NOPERM";
     }
-    let wrapped = WRAPPED.iter().find(|wrapped| {
-        detail.split([' ', '-']).any(|word| word == **wrapped)
-            && detail.starts_with("Error running script")
-    });
-    wrapped.copied().unwrap_or(code)
+    let mut words = detail.split([' ', '-']).filter(|_| from_script);
+    words.find_map(|word| WRAPPED.iter().find(|code| **code == word)).unwrap_or(&code)
 }
 
 /// The server lacks a command or a database: no passing state.
@@ -166,10 +166,13 @@ mod tests {
             ("WRONGTYPE Operation against a key", "WRONGTYPE"),
             ("The user executing the script can't run this command or subcommand", "NOPERM"),
         ] {
-            let answer = format!(
-                "ERR Error running script (call to f_0): @user_script:9: @user_script: 9: {inner}"
-            );
-            assert_eq!(code(&server_error(&answer)), expected);
+            for wrapping in [
+                "ERR Error running script (call to f_0): @user_script:9: @user_script: 9:",
+                "@user_script: 9:",
+            ] {
+                let answer = format!("{wrapping} {inner}");
+                assert_eq!(code(&server_error(&answer)), expected);
+            }
         }
     }
 

@@ -17,7 +17,7 @@ mod runtimes;
 impl RedisServer {
     /// A client that signs in as the user `name`, who may only do what `rules` say.
     fn backend_as(&self, name: &str, rules: &[&str]) -> RedisBackend {
-        let mut words = vec!["ACL", "SETUSER", name, "reset", "on", ">secret"];
+        let mut words = vec!["ACL", "SETUSER", name, "reset", "resetchannels", "on", ">secret"];
         words.extend(rules);
         self.run::<()>(&words);
         let url = format!("redis://{name}:secret@{}", self.address());
