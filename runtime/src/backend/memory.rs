@@ -9,14 +9,18 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use self::state::{Message, State, Value};
+use self::message::Message;
+use self::state::{State, Value};
 use super::{
     Acquired, Backend, BoxFuture, Channel, Contended, DriverHome, Events, Holder, Lock, Released,
     Renewal, Renewed, StoreError, StoreErrorKind, StoreResult,
 };
 use crate::clock::Clock;
 
+mod message;
 mod state;
+#[cfg(test)]
+mod tests;
 
 /// A store of locks in this process, for tests and for programs that run once.
 ///

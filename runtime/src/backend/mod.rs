@@ -146,6 +146,7 @@ pub(crate) struct Renewal {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::enum_variant_names, reason = "the answer has the name of the question")]
 pub(crate) enum Renewed {
     /// The store refused this key for a reason of its own (another type stands there).
     Foreign,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::message::{Message, News};
 use crate::backend::{
     Acquired, Contended, Events, Holder, Lock, Released, Renewal, Renewed, StoreError,
     StoreErrorKind, StoreResult,
@@ -39,34 +40,15 @@ struct Place {
     listener: Uuid,
 }
 
-/// What a listener is told once the store's mutex is free again.
-pub(super) struct Message {
-    listener: Arc<dyn Events>,
-    key: Arc<str>,
-    owner: Arc<str>,
-    news: News,
-}
-
-enum News {
-    Granted,
-    NextInLine { claim: Duration },
-}
-
-impl Message {
-    pub(super) fn deliver(self) {
-        match self.news {
-            News::Granted => self.listener.granted(&self.key, &self.owner),
-            News::NextInLine { claim } => {
-                self.listener.next_in_line(&self.key, &self.owner, claim);
-            }
-        }
-    }
-}
-
 impl State {
     pub(super) fn listen(&mut self, id: Uuid, events: Weak<dyn Events>) {
         self.listeners.retain(|_, listener| listener.strong_count() > 0);
         self.listeners.insert(id, events);
+    }
+
+    #[cfg(test)]
+    pub(super) fn listeners(&self) -> usize {
+        self.listeners.len()
     }
 
     pub(super) fn len(&self) -> usize {

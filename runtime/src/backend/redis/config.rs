@@ -1,5 +1,6 @@
 //! Which Redis, and how long it may take.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use redis::io::tcp::socket2::TcpKeepalive;
@@ -80,11 +81,16 @@ fn masked(url: &str) -> String {
             Some((user, _)) => format!("{user}:***@{host}"),
         },
     };
-    let Some((head, tail)) = rest.split_once("pass=") else {
-        return format!("{scheme}{rest}");
-    };
-    let after = tail.find('&').map_or("", |at| &tail[at..]);
-    format!("{scheme}{head}pass=***{after}")
+    let Some((path, query)) = rest.split_once('?') else { return format!("{scheme}{rest}") };
+    let query: Vec<_> = query.split('&').map(masked_pair).collect();
+    format!("{scheme}{path}?{}", query.join("&"))
+}
+
+fn masked_pair(pair: &str) -> Cow<'_, str> {
+    match pair.split_once('=') {
+        Some((name, _)) if name.starts_with("pass") => format!("{name}=***").into(),
+        _ => pair.into(),
+    }
 }
 
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -125,6 +131,7 @@ mod tests {
             "redis://:sec@ret@host:x",
             "app:secret@host",
             "unix:///run/redis.sock?pass=secret&db=x",
+            "redis://host/abc?db=2&password=secret",
             "redis://0.0.0.0",
             "",
         ] {

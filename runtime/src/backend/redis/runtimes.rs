@@ -52,7 +52,7 @@ impl Runtimes {
             Ok(outcome) => outcome.clone(),
             Err(_) => None,
         };
-        outcome.unwrap_or_else(|| Err(runtime_ended()))
+        outcome.unwrap_or_else(|| Err(given_up()))
     }
 
     /// Removes the channel of `line`, and no later one of the same runtime.
@@ -148,6 +148,9 @@ pub(super) fn no_runtime() -> StoreError {
     )
 }
 
-fn runtime_ended() -> StoreError {
-    StoreError::new(StoreErrorKind::Unavailable, "the runtime ended while it connected to redis")
+fn given_up() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Unavailable,
+        "connecting to redis ended early: the runtime was shut down, or was built without enable_all",
+    )
 }
