@@ -46,7 +46,7 @@ async fn a_lock_is_free_after_its_lease(world: &World) {
 async fn a_renewal_sets_the_ttl(world: &World) {
     let channel = world.channel().await;
     let ours = lock("k", "ours");
-    channel.acquire(&ours, SHORT).await.unwrap();
+    channel.acquire(&ours, LEASE / 3).await.unwrap();
     let renewal = Renewal { lock: ours, lease: LEASE };
     assert_eq!(channel.renew(&[renewal]).await.unwrap(), [Renewed::Renewed]);
     let remaining = channel.inspect(&"k".into()).await.unwrap().unwrap().remaining.unwrap();

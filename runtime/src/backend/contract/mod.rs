@@ -35,6 +35,8 @@ macro_rules! on_every_store {
 
 mod holds;
 mod queue;
+#[cfg(feature = "redis")]
+mod same;
 
 /// A store, and what other programs can do to it.
 pub(crate) enum World {
@@ -86,7 +88,18 @@ impl World {
         match self {
             Self::Memory(store) => store.insert_foreign_type(key),
             #[cfg(feature = "redis")]
-            Self::Redis(server) => server.run(&["RPUSH", key, "x"]),
+            Self::Redis(server) => {
+                server.run::<()>(&["DEL", key]);
+                server.run::<()>(&["RPUSH", key, "x"]);
+            }
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    fn remove(&self, key: &str) {
+        match self {
+            Self::Memory(store) => store.remove(key),
+            Self::Redis(server) => server.run(&["DEL", key]),
         }
     }
 
@@ -106,18 +119,15 @@ impl World {
         }
     }
 
-    /// Waits until nobody hears messages for `contender`s that went out of reach.
+    /// Waits until nobody listens any more but `count`.
     async fn listeners(&self, count: usize) {
-        match self {
-            Self::Memory(_) => {}
+        let listeners = || match self {
+            // They are gone at once.
+            Self::Memory(_) => count,
             #[cfg(feature = "redis")]
-            Self::Redis(server) => {
-                eventually("listeners leave", || {
-                    server.run::<Vec<String>>(&["PUBSUB", "CHANNELS"]).len() == count
-                })
-                .await;
-            }
-        }
+            Self::Redis(server) => server.run::<Vec<String>>(&["PUBSUB", "CHANNELS"]).len(),
+        };
+        eventually("the others leave", || listeners() == count).await;
     }
 }
 
@@ -180,7 +190,7 @@ impl Contender {
 #[derive(Default)]
 pub(crate) struct Ears(Mutex<Vec<Heard>>);
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
     Granted { key: String, owner: String },
     Interrupted,

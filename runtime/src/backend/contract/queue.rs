@@ -108,8 +108,8 @@ async fn a_grant_lasts_for_the_claim(world: &World) {
     hold(&*contender.channel, &holder).await;
     contender.queue(&granted).await;
     contender.queue(&late).await;
-    contender.channel.release(&holder, SHORT).await.unwrap();
-    assert_eq!(world.get("k").as_deref(), Some("granted"));
+    let released = contender.channel.release(&holder, SHORT).await.unwrap();
+    assert_eq!(released, granted_to(&granted));
     sleep(2 * SHORT).await;
     // Not confirmed: whoever looks first has it.
     assert_eq!(contender.contend(&late).await, Contended::Granted);
@@ -197,8 +197,8 @@ async fn nothing_stays_behind(world: &World) {
 async fn nothing_stays_behind_of_the_dead(world: &World) {
     let contender = world.contender().await;
     let [holder, first, second] = ["holder", "first", "second"].map(|owner| lock("k", owner));
-    contender.channel.acquire(&holder, SHORT).await.unwrap();
-    contender.try_contend(&first, 2 * SHORT).await.unwrap();
-    contender.try_contend(&second, SHORT).await.unwrap();
+    contender.channel.acquire(&holder, 10 * SHORT).await.unwrap();
+    contender.try_contend(&first, 20 * SHORT).await.unwrap();
+    contender.try_contend(&second, 10 * SHORT).await.unwrap();
     eventually("everything expires", || world.is_empty()).await;
 }

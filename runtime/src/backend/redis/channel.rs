@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 
+use super::batch::renew_by_slot;
 use super::line::Line;
 use super::reply;
 use super::request::Request;
@@ -17,9 +18,14 @@ use crate::backend::{
 
 #[derive(Debug)]
 pub(super) struct RedisChannel {
+    way: Way,
+    hearing: Hearing,
+}
+
+#[derive(Clone, Debug)]
+struct Way {
     connection: MultiplexedConnection,
     line: Arc<Line>,
-    hearing: Hearing,
 }
 
 /// What a channel hears of grants.
@@ -39,34 +45,48 @@ impl RedisChannel {
         line: Arc<Line>,
         hearing: Hearing,
     ) -> Self {
-        Self { connection, line, hearing }
+        Self { way: Way { connection, line }, hearing }
     }
 
     pub(super) fn line(&self) -> &Line {
-        &self.line
+        &self.way.line
     }
+}
 
-    fn ask<T>(
+impl Way {
+    fn ask<T, R>(
         &self,
         request: Request,
-        read: impl FnOnce(Value, &str) -> StoreResult<T> + Send + 'static,
-    ) -> impl Future<Output = StoreResult<T>> + Send + 'static {
+        read: R,
+    ) -> impl Future<Output = StoreResult<T>> + Send + use<T, R>
+    where
+        R: FnOnce(Value, &str) -> StoreResult<T> + Send,
+    {
         let (connection, line) = (self.connection.clone(), Arc::clone(&self.line));
         async move {
             let reply = line.exchange(connection, request).await?;
             read(reply, &line.server().address)
         }
     }
+
+    fn renew(
+        &self,
+        batch: &[Renewal],
+    ) -> impl Future<Output = StoreResult<Vec<Renewed>>> + Send + use<> {
+        let count = batch.len();
+        let read = move |reply, address: &str| reply::renewed(reply, count, address);
+        self.ask(Request::renew(batch), read)
+    }
 }
 
 impl Channel for RedisChannel {
     fn is_open(&self) -> bool {
-        self.line.is_open()
+        self.way.line.is_open()
     }
 
     fn acquire(&self, lock: &Lock, lease: Duration) -> BoxFuture<StoreResult<Acquired>> {
-        let request = Request::acquire(lock, lease, self.line.server());
-        Box::pin(self.ask(request, reply::acquired))
+        let request = Request::acquire(lock, lease, self.way.line.server());
+        Box::pin(self.way.ask(request, reply::acquired))
     }
 
     fn contend(
@@ -80,24 +100,33 @@ impl Channel for RedisChannel {
             Hearing::NotListening => return Box::pin(async { Err(not_listening()) }),
             Hearing::Subscribed(name) => name,
         };
-        Box::pin(self.ask(Request::contend(lock, lease, keep, name), reply::contended))
+        Box::pin(self.way.ask(Request::contend(lock, lease, keep, name), reply::contended))
     }
 
     fn renew(&self, batch: &[Renewal]) -> BoxFuture<StoreResult<Vec<Renewed>>> {
-        let count = batch.len();
-        if count == 0 {
+        if batch.is_empty() {
             return Box::pin(async { Ok(Vec::new()) });
         }
-        let read = move |reply, address: &str| reply::renewed(reply, count, address);
-        Box::pin(self.ask(Request::renew(batch), read))
+        let (way, batch) = (self.way.clone(), batch.to_vec());
+        let whole = (!way.line.server().is_clustered()).then(|| way.renew(&batch));
+        Box::pin(async move {
+            if let Some(whole) = whole {
+                let answer = whole.await;
+                if answer.is_ok() || !way.line.server().is_clustered() {
+                    return answer;
+                }
+                // That it takes one slot a script was found out this very moment.
+            }
+            renew_by_slot(&batch, |part| way.renew(part)).await
+        })
     }
 
     fn release(&self, lock: &Lock, claim: Duration) -> BoxFuture<StoreResult<Released>> {
-        Box::pin(self.ask(Request::release(lock, claim), reply::released))
+        Box::pin(self.way.ask(Request::release(lock, claim), reply::released))
     }
 
     fn inspect(&self, key: &Arc<str>) -> BoxFuture<StoreResult<Option<Holder>>> {
-        Box::pin(self.ask(Request::inspect(key), reply::holder))
+        Box::pin(self.way.ask(Request::inspect(key), reply::holder))
     }
 
     fn delivers_events(&self) -> bool {

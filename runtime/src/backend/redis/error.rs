@@ -80,6 +80,11 @@ pub(super) fn ends_connection(error: &RedisError) -> bool {
         || matches!(code(error), "NOAUTH" | "READONLY")
 }
 
+/// How a node of a cluster answers a script with keys of several slots.
+pub(super) fn is_cross_slot(error: &RedisError) -> bool {
+    code(error) == "CROSSSLOT"
+}
+
 pub(super) fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

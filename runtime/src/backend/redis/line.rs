@@ -111,6 +111,9 @@ impl Line {
             // An answer, if not the one that was hoped for.
             self.pulse().timeouts = 0;
         }
+        if error::is_cross_slot(error) {
+            self.server.mark_clustered();
+        }
         let explained = error::explain(error, &self.server.address);
         if error::ends_connection(error) {
             self.close(&explained.message);

@@ -19,6 +19,7 @@ use self::server::Server;
 use super::{Backend, BoxFuture, Channel, DriverHome, Events, StoreResult};
 use crate::clock::Clock;
 
+mod batch;
 mod channel;
 mod config;
 mod connect;

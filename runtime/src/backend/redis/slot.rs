@@ -60,7 +60,8 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     (length > 0).then(|| &key[start..start + length])
 }
 
-fn slot(key: &[u8]) -> u16 {
+/// Where a cluster puts a key.
+pub(super) fn slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key).unwrap_or(key)) % SLOTS
 }
 

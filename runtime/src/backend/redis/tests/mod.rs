@@ -9,6 +9,7 @@ use crate::backend::contract::{
 };
 use crate::backend::{Acquired, Contended, Released, Renewal, Renewed, StoreErrorKind};
 
+mod cluster;
 mod faults;
 mod old;
 mod rights;
@@ -32,4 +33,4 @@ fn impatient(mut config: RedisConfig) -> RedisBackend {
     RedisBackend::new(config)
 }
 
-const PATIENCE: Duration = Duration::from_millis(150);
+const PATIENCE: Duration = Duration::from_millis(300);

@@ -87,6 +87,16 @@ async fn the_documented_rights_are_enough() {
 }
 
 #[tokio::test]
+async fn a_user_who_may_not_load_scripts_sends_them_in_full() {
+    let server = RedisServer::start();
+    let backend = server.backend_as("app", &["+@all", "-script", "~*", "&*"]);
+    let channel = backend.open().await.unwrap();
+    let ours = lock("k", "ours");
+    hold(&*channel, &ours).await;
+    assert_eq!(channel.release(&ours, CLAIM).await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
 async fn where_publishing_is_forbidden_a_release_frees_the_lock() {
     let server = RedisServer::start();
     let backend = server.backend_as("app", &["+@all", "-publish", "~*", "&*"]);
