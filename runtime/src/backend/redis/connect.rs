@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ErrorKind, RedisError, RedisResult, ServerErrorKind};
-use tokio::time::timeout;
 
 use super::channel::{Hearing, RedisChannel};
 use super::error;
-use super::line::{Duty, Ear, Line};
+use super::line::{Duty, Ear, Line, within};
 use super::script;
 use super::server::Server;
 use crate::backend::{StoreError, StoreErrorKind, StoreResult};
@@ -22,10 +21,10 @@ pub(super) async fn connect(
 ) -> StoreResult<RedisChannel> {
     let line = Arc::new(Line::new(Arc::clone(server), duty));
     let limit = server.config.connect_timeout;
-    let (connection, hearing) = match timeout(limit, attempt(server, &line, name)).await {
-        Ok(Ok(connected)) => connected,
-        Ok(Err(error)) => return Err(error::explain(&error, &server.address)),
-        Err(_) => {
+    let (connection, hearing) = match within(limit, attempt(server, &line, name)).await {
+        Some(Ok(connected)) => connected,
+        Some(Err(error)) => return Err(error::explain(&error, &server.address)),
+        None => {
             let message = format!("redis at {} did not let us in within {limit:?}", server.address);
             return Err(StoreError::new(StoreErrorKind::Unavailable, message));
         }

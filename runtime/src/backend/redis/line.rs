@@ -86,23 +86,15 @@ impl Line {
     ) -> StoreResult<Value> {
         self.check()?;
         let endings = self.depart(request.role());
-        let mut talk = pin!(self.talk(&mut connection, &request, endings));
-        let outcome = match timeout(self.server.config.response_timeout, talk.as_mut()).await {
-            Ok(outcome) => Ok(outcome),
-            Err(_) => {
-                // A runtime that was blocked wakes up to its timers first: the reply may lie there
-                // unread. The reading task gets a moment for it.
-                timeout(READING_TIME, talk).await
-            }
-        };
-        match outcome {
-            Ok(Ok(Some(reply))) => {
+        let talk = self.talk(&mut connection, &request, endings);
+        match within(self.server.config.response_timeout, talk).await {
+            Some(Ok(Some(reply))) => {
                 self.pulse().timeouts = 0;
                 Ok(reply)
             }
-            Ok(Ok(None)) => Err(self.overtaken()),
-            Ok(Err(error)) => Err(self.failed(&error)),
-            Err(_) => Err(self.silent()),
+            Some(Ok(None)) => Err(self.overtaken()),
+            Some(Err(error)) => Err(self.failed(&error)),
+            None => Err(self.silent()),
         }
     }
 
@@ -238,6 +230,17 @@ impl Drop for Ear {
     fn drop(&mut self) {
         self.0.close("nobody reads it any more: its runtime ended");
     }
+}
+
+/// What comes of `future` within `limit`.
+pub(super) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    if let Ok(output) = timeout(limit, future.as_mut()).await {
+        return Some(output);
+    }
+    // A runtime that was blocked wakes up to its timers first: the reply may lie there unread. The
+    // reading task gets a moment for it.
+    timeout(READING_TIME, future).await.ok()
 }
 
 fn without_error(reply: Value) -> RedisResult<Value> {

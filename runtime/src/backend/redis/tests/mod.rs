@@ -15,6 +15,21 @@ mod old;
 mod rights;
 mod runtimes;
 
+#[cfg(unix)]
+#[tokio::test]
+async fn a_unix_socket_serves_as_well() {
+    // Relative to the server's own directory.
+    let server = RedisServer::start_with(&["--unixsocket", "socket"]);
+    let directory: Vec<String> = server.run(&["CONFIG", "GET", "dir"]);
+    let config = config_from_url(&format!("unix://{}/socket?db=1", directory[1])).unwrap();
+    let contender = Contender::on(Arc::new(RedisBackend::new(config))).await;
+    let [first, second] = ["first", "second"].map(|owner| lock("k", owner));
+    hold(contender.channel(), &first).await;
+    assert!(matches!(contender.contend(&second).await, Contended::Queued { .. }));
+    contender.channel().release(&first, CLAIM).await.unwrap();
+    contender.hears(Heard::granted(&second)).await;
+}
+
 impl RedisServer {
     /// A client that signs in as the user `name`, who may only do what `rules` say.
     fn backend_as(&self, name: &str, rules: &[&str]) -> RedisBackend {

@@ -27,6 +27,15 @@ async fn a_missing_password_is_refused_at_once() {
 }
 
 #[tokio::test]
+async fn a_password_alone_signs_in_as_the_default_user() {
+    let server = RedisServer::start();
+    server.run::<()>(&["ACL", "SETUSER", "default", "resetpass", ">se:cr/et"]);
+    let url = format!("redis://:se%3Acr%2Fet@{}", server.address());
+    let channel = RedisBackend::new(config_from_url(&url).unwrap()).open().await.unwrap();
+    hold(&*channel, &lock("k", "ours")).await;
+}
+
+#[tokio::test]
 async fn a_password_changed_at_run_time_is_refused_at_the_next_connection() {
     let server = RedisServer::start();
     let backend = server.backend_as("app", &["+@all", "~*", "&*"]);
