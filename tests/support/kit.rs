@@ -8,7 +8,9 @@ use redis::{AsyncCommands, AsyncConnectionConfig, PushInfo, PushKind, RedisResul
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
-use crate::support::{CommandLog, Data, Proxy, RedisServer, eventually, unique_key};
+use crate::support::{
+    CommandLog, Data, Proxy, RedisServer, Store, eventually, on_every_store, unique_key,
+};
 
 #[tokio::test]
 async fn restart_keeps_data_of_a_durable_server() {
@@ -333,6 +335,35 @@ async fn command_log_waits_for_a_command() {
 #[should_panic(expected = "not within 20ms: the sky falls")]
 async fn eventually_says_what_did_not_happen() {
     eventually("the sky falls", Duration::from_millis(20), async || false).await;
+}
+
+async fn store_shows_what_was_put_there(store: Store) {
+    let key = unique_key("kit");
+
+    store.put_foreign(&key, "someone", Some(Duration::from_secs(5))).await;
+
+    assert_eq!(store.owner_of(&key).await.as_deref(), Some("someone"));
+    let remaining = store.remaining(&key).await.unwrap();
+    assert!(remaining > Duration::from_secs(4) && remaining <= Duration::from_secs(5));
+}
+
+async fn store_forgets_what_was_removed(store: Store) {
+    let key = unique_key("kit");
+    store.put_other_type(&key).await;
+
+    store.remove(&key).await;
+
+    assert_eq!(store.owner_of(&key).await, None);
+    assert_eq!(store.remaining(&key).await, None);
+}
+
+on_every_store! { store_shows_what_was_put_there, store_forgets_what_was_removed }
+
+on_every_store! {
+    #[should_panic(expected = "no such luck")]
+    async fn attributes_reach_the_tests(store: Store) {
+        panic!("no such luck on {store:?}");
+    }
 }
 
 fn behind_proxy() -> (RedisServer, Proxy) {

@@ -13,8 +13,10 @@ mod port;
 mod proxy;
 mod redis_server;
 mod resp;
+mod stores;
 
 pub(crate) use commands::{CommandLog, Mark};
 pub(crate) use eventually::{eventually, unique_key};
 pub(crate) use proxy::{Gate, Proxy};
 pub(crate) use redis_server::{Data, RedisServer};
+pub(crate) use stores::{Store, on_every_store};
