@@ -83,7 +83,7 @@ pub(crate) fn carry_out(mut arguments: impl Iterator<Item = String>) -> Option<E
         runtime.block_on(sell(order))
     });
     if let Err(error) = told {
-        tell(News::Failed(error.to_string()));
+        tell(&News::Failed(error.to_string()));
     }
     Some(ExitCode::SUCCESS)
 }
@@ -111,11 +111,11 @@ async fn sell(order: Order) -> Result<(), Box<dyn Error>> {
     let go = async {
         let _ = start.await;
     };
-    order.carry_out(go, tell).await;
+    order.carry_out(go, |news| tell(&news)).await;
     Ok(())
 }
 
-fn tell(news: News) {
+fn tell(news: &News) {
     // Nobody to tell: the parent has gone, and this process ends for the same reason.
     let _ = writeln!(io::stdout(), "{news}");
 }

@@ -8,7 +8,8 @@ use crate::shop::Shop;
 /// How a run went.
 #[derive(Debug, Default)]
 pub(crate) struct Row {
-    pub(crate) killed: Option<u32>,
+    /// Which instance was killed, and in which of its sales.
+    pub(crate) killed: Option<(u32, u32)>,
     pub(crate) refused: u32,
     pub(crate) retries: u32,
     pub(crate) sold: u32,
@@ -48,12 +49,20 @@ impl<'a> Progress<'a> {
     }
 
     pub(crate) fn end(&self, row: &Row) {
+        if row.refused > 0 {
+            self.say(&format!(
+                "{} writes came too late and were refused by the store",
+                row.refused
+            ));
+        }
         let by: Vec<_> = row
             .sold_by
             .iter()
-            .map(|(instance, sold)| {
-                let mark = if row.killed == Some(*instance) { " (killed)" } else { "" };
-                format!("{sold} by instance {instance}{mark}")
+            .map(|(instance, sold)| match row.killed {
+                Some((killed, sale)) if killed == *instance => {
+                    format!("{sold} by instance {instance} (killed in sale {sale})")
+                }
+                _ => format!("{sold} by instance {instance}"),
             })
             .collect();
         self.say(&format!("sold out: {}", by.join(", ")));

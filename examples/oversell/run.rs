@@ -27,7 +27,7 @@ pub(crate) enum Place {
     /// Threads of this process over a store in memory.
     Memory(MemoryStore),
     /// Processes over Redis.
-    Redis(Server),
+    Redis(Box<Server>),
 }
 
 /// What is sold, and how.
@@ -69,8 +69,8 @@ impl Run<'_> {
                 }
                 (VICTIM, News::Stopped) => {
                     let victim = &mut *crew[VICTIM as usize - 1];
-                    self.kill(victim, &shop, &mut progress)?;
-                    row.killed = Some(VICTIM);
+                    self.kill(victim, &shop, &progress)?;
+                    row.killed = Some((VICTIM, VICTIMS_LAST_SALE));
                     left -= 1;
                 }
                 // What is heard of a killed process is its end.
@@ -103,14 +103,10 @@ impl Run<'_> {
     }
 
     /// Kills an instance that has stopped between the read and the write of a sale.
-    fn kill(
-        &self,
-        victim: &mut dyn Instance,
-        shop: &Shop,
-        progress: &mut Progress<'_>,
-    ) -> Result<()> {
+    fn kill(&self, victim: &mut dyn Instance, shop: &Shop, progress: &Progress<'_>) -> Result<()> {
         let sold_before = shop.sold(self.sku_id)?;
-        progress.say(&format!("instance {VICTIM} stops between read and write, with the lock"));
+        progress
+            .say(&format!("instance {VICTIM} has read the stock and stops there, with the lock"));
         thread::sleep(LEASE * 3 / 2);
         let owner = self.owner()?;
         if let Some(process_id) = victim.process_id()
@@ -123,16 +119,13 @@ impl Run<'_> {
         if shop.sold(self.sku_id)? != sold_before {
             return Err("another instance sold while the lock was held".into());
         }
-        progress.say(&format!(
-            "it holds on past its lease of {LEASE:?}, which is renewed: nobody else has sold; \
-             the store names the holder: {owner}"
-        ));
+        let lease = LEASE.as_secs_f64();
+        progress
+            .say(&format!("nobody else has sold: the lease of {lease} s is renewed, by {owner}"));
         victim.kill();
         let killed = Instant::now();
         progress.say(&match victim.process_id() {
-            Some(process_id) => {
-                format!("instance {VICTIM} (process {process_id}) is killed: SIGKILL")
-            }
+            Some(id) => format!("instance {VICTIM}, process {id}, is killed with SIGKILL"),
             None => format!("instance {VICTIM} is stopped for good: nothing of it runs any more"),
         });
         while shop.sold(self.sku_id)? == sold_before {
@@ -141,10 +134,9 @@ impl Run<'_> {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        progress.say(&format!(
-            "{:.1} s after the kill the next instance sells: the dead one's lease has run out",
-            killed.elapsed().as_secs_f64()
-        ));
+        let waited = killed.elapsed().as_secs_f64();
+        progress
+            .say(&format!("the dead one's lease has run out {waited:.1} s later: others sell on"));
         Ok(())
     }
 
