@@ -6,6 +6,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
+use std::time::Duration;
 
 use distlock::LockClient;
 use tokio::sync::oneshot;
@@ -112,6 +113,9 @@ async fn sell(order: Order) -> Result<(), Box<dyn Error>> {
         let _ = start.await;
     };
     order.carry_out(go, |news| tell(&news)).await;
+    if let Some(locks) = locks {
+        locks.shutdown(Duration::from_secs(1)).await?;
+    }
     Ok(())
 }
 
