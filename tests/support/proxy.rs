@@ -73,7 +73,7 @@ impl Proxy {
         format!("redis://{}/", self.address)
     }
 
-    /// Every request so far, over all connections, its words joined by blanks.
+    /// Every request so far, over all connections, its words joined by blanks; long words are cut.
     pub(crate) fn requests(&self) -> Vec<String> {
         self.shared.rules().requests.clone()
     }

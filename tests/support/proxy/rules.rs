@@ -1,5 +1,6 @@
 //! What is to go wrong: the state of the network, and the rules for single requests.
 
+use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -75,7 +76,7 @@ impl Rules {
 
     /// Notes a request and takes out the oldest rule for it.
     pub(super) fn meet(&mut self, words: &[String]) -> Option<Fate> {
-        self.requests.push(words.join(" "));
+        self.requests.push(words.iter().map(|word| shortened(word)).collect::<Vec<_>>().join(" "));
         let meets = |rule: &[String]| {
             rule.len() <= words.len()
                 && rule.iter().zip(words).all(|(rule, word)| rule.eq_ignore_ascii_case(word))
@@ -89,3 +90,13 @@ impl Rules {
         *self = Self { requests, ..Self::default() };
     }
 }
+
+/// A script is a word of a request, too.
+fn shortened(word: &str) -> Cow<'_, str> {
+    match word.char_indices().nth(SHOWN_CHARACTERS) {
+        Some((end, _)) => Cow::Owned(format!("{}...", &word[..end])),
+        None => Cow::Borrowed(word),
+    }
+}
+
+const SHOWN_CHARACTERS: usize = 100;
