@@ -60,7 +60,6 @@ impl Acquire {
         Self::in_state(State::Refused(error))
     }
 
-    #[must_use]
     pub(crate) fn on_unavailable(self, on_unavailable: OnUnavailable) -> Self {
         Self { on_unavailable, ..self }
     }

@@ -126,7 +126,7 @@ impl Entered {
             };
             drop(permit);
             if let Outcome::Lost(over) = outcome {
-                judgement = judgement.and(entered.judge(&lease, over));
+                judgement = judgement.and_then(|()| entered.judge(&lease, over));
             }
         }
         judgement

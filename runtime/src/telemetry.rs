@@ -34,7 +34,7 @@ pub(crate) fn ended(lock: &Lock, end: End) {
             "distlock.owner" = owner
         ),
         End::Limit => {
-            event!(WARN, "lock held for max_hold", "distlock.key" = key, "distlock.owner" = owner)
+            event!(WARN, "lock held for max_hold", "distlock.key" = key, "distlock.owner" = owner);
         }
         End::ShutDown => event!(
             INFO,

@@ -308,7 +308,7 @@ impl Waiting {
         let contender = queue.contender.as_ref();
         let holder = contender.and_then(Contender::holder);
         Report {
-            owner: holder.map(|holder| &holder.owner).or(queue.holds.last()).cloned(),
+            owner: holder.map(|holder| &holder.owner).or_else(|| queue.holds.last()).cloned(),
             expected_end: holder.map(|holder| holder.expected_end),
             trouble: contender.and_then(Contender::trouble).cloned(),
             held_here: !queue.holds.is_empty(),
@@ -324,17 +324,14 @@ impl Waiting {
     }
 
     fn tell(&mut self, key: &str, owner: &str, what: impl FnOnce(&mut Contender)) {
-        let Some((key, queue)) = self.keys.get_key_value(key) else { return };
+        let Some((key, _)) = self.keys.get_key_value(key) else { return };
         let key = Arc::clone(key);
-        if !queue.contender.as_ref().is_some_and(|contender| **contender.owner() == *owner) {
-            // Late news of an owner given up meanwhile: its release is under way.
-            return;
-        }
-        if let Some(contender) = self.keys.get_mut(&key).and_then(|queue| queue.contender.as_mut())
-        {
+        let contender = self.keys.get_mut(&key).and_then(|queue| queue.contender.as_mut());
+        // Late news of an owner that was given up needs nothing: its release is under way.
+        if let Some(contender) = contender.filter(|contender| **contender.owner() == *owner) {
             what(contender);
+            self.touch(&key);
         }
-        self.touch(&key);
     }
 
     fn answered(

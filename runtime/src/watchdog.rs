@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Lock, Renewal, Renewed, StoreResult};
+use crate::backend::{Lock, Renewal, Renewed};
 use crate::clock::Timestamp;
 use crate::lease::Lease;
 use crate::protocol::hold::{End, Hold, Step};
@@ -99,7 +99,7 @@ impl Watchdog {
     pub(crate) fn renewed(
         &mut self,
         id: HoldId,
-        reply: StoreResult<Renewed>,
+        reply: Result<Renewed, ()>,
         (sent_at, lease): (Timestamp, Duration),
         now: Timestamp,
     ) {
@@ -115,7 +115,7 @@ impl Watchdog {
                 self.remove(id);
                 return;
             }
-            Err(_) => watched.hold.failed(now),
+            Err(()) => watched.hold.failed(now),
         }
         self.look_at(id, Timestamp::NOW);
     }

@@ -68,7 +68,7 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
         keep: Duration,
     ) -> BoxFuture<StoreResult<Contended>>;
 
-    /// Sets the TTLs of locks that their owners still hold. One answer each, in order; a bad key
+    /// Sets the TTLs of locks that their owners still hold, none to a shorter one. One answer each, in order; a bad key
     /// spoils no other one's answer.
     fn renew(&self, batch: &[Renewal]) -> BoxFuture<StoreResult<Vec<Renewed>>>;
 

@@ -93,7 +93,7 @@ impl Running {
 
 async fn sleep(core: &Core, until: Timestamp) {
     if until == Timestamp::NEVER {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     } else {
         tokio::time::sleep(until.since(core.now())).await;
     }
@@ -132,7 +132,7 @@ async fn renew(core: &Arc<Core>, link: &Link, batch: Batch) {
     core.change(|state| {
         for (index, id) in batch.ids.iter().enumerate() {
             // The store answers one for one.
-            let reply = outcome.as_ref().map(|replies| replies[index]).map_err(Clone::clone);
+            let reply = outcome.as_ref().map(|replies| replies[index]).map_err(|_| ());
             let lease = batch.renewals[index].lease;
             state.watchdog.renewed(*id, reply, (sent_at, lease), now);
         }

@@ -136,8 +136,10 @@ impl State {
     pub(super) fn renew(&mut self, renewal: &Renewal, now: Timestamp) -> Renewed {
         match self.value(&renewal.lock.key, now) {
             None => Renewed::Gone,
-            Some((Value::Text(holder), _)) if holder == renewal.lock.owner => {
-                self.hold(&renewal.lock, now + renewal.lease, now);
+            Some((Value::Text(holder), expiry)) if holder == renewal.lock.owner => {
+                // Never shorter, so that renewals may come in any order.
+                let expiry = expiry.map_or(now, |expiry| expiry).max(now + renewal.lease);
+                self.hold(&renewal.lock, expiry, now);
                 Renewed::Renewed
             }
             Some((Value::Text(_), _)) => Renewed::Taken,

@@ -1,8 +1,9 @@
--- Sets the TTLs of locks that their owners still hold.
+-- Sets the TTLs of locks that their owners still hold. A TTL never gets shorter: so renewals may
+-- arrive late or in any order, and each one that was confirmed stays true.
 --
 -- KEYS[i]       lock      string: the owner
 -- ARGV[2i - 1]  owner     who should hold KEYS[i]
--- ARGV[2i]      lease_ms  the TTL to set
+-- ARGV[2i]      lease_ms  the TTL that it gets at least
 --
 -- Returns one code for each key, in order:
 --         1  renewed
@@ -23,7 +24,10 @@ for i, lock in ipairs(KEYS) do
   elseif holder ~= owner then
     codes[i] = TAKEN
   else
-    local reply = redis.pcall('PEXPIRE', lock, lease_ms)
+    local reply = true
+    if redis.call('PTTL', lock) < tonumber(lease_ms) then
+      reply = redis.pcall('PEXPIRE', lock, lease_ms)
+    end
     if type(reply) == 'table' then
       -- What forbids this write (read-only, no replicas, ...) forbids them all.
       return reply
