@@ -63,6 +63,8 @@ struct Caller<'a> {
     core: &'a Arc<Core>,
     key: &'a Arc<str>,
     place: Place,
+    /// Where the direct try got no answer.
+    silent: Option<Arc<dyn Channel>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +89,7 @@ impl<'a> Caller<'a> {
             Entry::Try(ticket) => Place::Trying(ticket),
             Entry::Wait(ticket) => Place::Waiting(ticket),
         };
-        Ok(Self { core, key, place })
+        Ok(Self { core, key, place, silent: None })
     }
 
     async fn seek(&mut self, settings: &Settings) -> Result<Arc<Hold>, Refusal> {
@@ -129,6 +131,7 @@ impl<'a> Caller<'a> {
                         Refusal::Held(Some(owner))
                     }
                     Err(error) => {
+                        self.silent = Some(Arc::clone(&channel));
                         // If the caller goes on, it does so with this owner; then no release may
                         // be on its way. A store that refused has done nothing.
                         sent.settled =
@@ -175,6 +178,9 @@ impl<'a> Caller<'a> {
         let outcome = turn.await;
         self.place = Place::Gone;
         let (lock, granted) = outcome?;
+        if let Some(channel) = self.silent.take() {
+            channel.retire();
+        }
         Ok(Claim { core: Arc::clone(self.core), lock, granted, taken: false })
     }
 }

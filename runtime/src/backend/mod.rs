@@ -55,6 +55,9 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
     /// Whether requests have a chance: not after a disconnect, nor when the store fell silent.
     fn is_open(&self) -> bool;
 
+    /// Closes the channel: the store answers elsewhere, so its silence here is the channel's own.
+    fn retire(&self);
+
     /// Takes a free lock, or names its owner (perhaps this very one, from an earlier send).
     /// Leaves no trace if the lock is not free.
     fn acquire(&self, lock: &Lock, lease: Duration) -> BoxFuture<StoreResult<Acquired>>;

@@ -84,6 +84,10 @@ impl Channel for RedisChannel {
         self.way.line.is_open()
     }
 
+    fn retire(&self) {
+        self.way.line.close("redis answered on another connection, but not on this one");
+    }
+
     fn acquire(&self, lock: &Lock, lease: Duration) -> BoxFuture<StoreResult<Acquired>> {
         let request = Request::acquire(lock, lease, self.way.line.server());
         Box::pin(self.way.ask(request, reply::acquired))

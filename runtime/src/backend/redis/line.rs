@@ -175,7 +175,7 @@ impl Line {
         StoreError::new(StoreErrorKind::Unavailable, message)
     }
 
-    fn close(&self, reason: &str) {
+    pub(super) fn close(&self, reason: &str) {
         if self.closed.set(reason.to_owned()).is_err() {
             return;
         }
