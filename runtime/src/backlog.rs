@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::backend::{Channel, Lock, Released, StoreResult};
 use crate::backoff::{self, Chance};
 use crate::clock::Timestamp;
+use crate::protocol::hold::Granted;
 use crate::schedule::Schedule;
 
 /// Names a release in the backlog.
@@ -49,6 +50,18 @@ pub(crate) enum Proof {
     AnswerOn(Arc<dyn Channel>),
     /// Only that there was something to release: an earlier send may still take effect.
     FoundOne,
+    /// No answer: besides what there is to release, an earlier send may still take effect.
+    Nothing,
+}
+
+impl Release {
+    /// The release of a grant whose sends were answered, save those that are marked as uncertain.
+    pub(crate) fn of_grant(lock: Lock, granted: Granted, now: Timestamp) -> Self {
+        if granted.uncertain_until > now {
+            return Self { lock, proof: Proof::Nothing, until: granted.uncertain_until };
+        }
+        Self { lock, proof: Proof::AnyAnswer, until: granted.deadline() }
+    }
 }
 
 /// A release to send now.
@@ -85,7 +98,7 @@ impl Backlog {
             }
             let channel = match &pending.release.proof {
                 Proof::AnswerOn(channel) => Some(Arc::clone(channel)),
-                Proof::AnyAnswer | Proof::FoundOne => None,
+                Proof::AnyAnswer | Proof::FoundOne | Proof::Nothing => None,
             };
             errands.push(Errand { id, lock: pending.release.lock.clone(), channel });
         }
@@ -101,8 +114,12 @@ impl Backlog {
         let Some(pending) = self.releases.get_mut(&id) else { return };
         let proof = &mut pending.release.proof;
         let settled = match reply {
-            Ok(Released::Freed | Released::Granted { .. } | Released::Foreign) => true,
-            Ok(Released::Gone | Released::Taken) => !matches!(proof, Proof::FoundOne),
+            Ok(Released::Freed | Released::Granted { .. } | Released::Foreign) => {
+                !matches!(proof, Proof::Nothing)
+            }
+            Ok(Released::Gone | Released::Taken) => {
+                !matches!(proof, Proof::FoundOne | Proof::Nothing)
+            }
             Err(_) => false,
         };
         if settled {

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use crate::backend::{Released, StoreResult};
-use crate::backlog::{Proof, Release};
+use crate::backlog::Release;
 use crate::driver::Core;
 use crate::lease::{Lease, Over};
-use crate::protocol::hold::End;
+use crate::protocol::hold::{End, Granted};
 use crate::telemetry;
 use crate::watchdog::HoldId;
 
@@ -19,8 +19,11 @@ pub(crate) struct Hold {
     core: Arc<Core>,
     lease: Arc<Lease>,
     id: HoldId,
-    /// Whether the store has answered a release.
-    released: bool,
+    granted: Granted,
+    /// Whether the end has begun: nothing is valid or renewed any more.
+    ended: bool,
+    /// Whether nothing is left to release: the store has answered, or the lock was passed on.
+    settled: bool,
 }
 
 /// What a release found.
@@ -35,8 +38,8 @@ pub(crate) enum Outcome {
 
 impl Hold {
     /// Wraps a hold that the watchdog has just taken on.
-    pub(crate) fn new(core: Arc<Core>, lease: Arc<Lease>, id: HoldId) -> Self {
-        Self { core, lease, id, released: false }
+    pub(crate) fn new(core: Arc<Core>, lease: Arc<Lease>, id: HoldId, granted: Granted) -> Self {
+        Self { core, lease, id, granted, ended: false, settled: false }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -56,8 +59,11 @@ impl Hold {
     /// Awaits: the channel, the answer. A drop at either leaves the release to the background.
     pub(crate) async fn release(mut self) -> Outcome {
         let over = self.end();
+        if self.settled {
+            return Outcome::Released;
+        }
         let reply = self.send_release().await;
-        self.released = reply.is_ok();
+        self.settled = reply.is_ok() && self.granted.uncertain_until <= self.core.now();
         self.core.note_release(self.lease.key(), &reply);
         if let Err(error) = &reply {
             telemetry::release_unanswered(self.lease.lock(), error);
@@ -82,11 +88,24 @@ impl Hold {
         channel.release(self.lease.lock(), self.core.claim()).await
     }
 
-    /// Ends validity and renewal, before anything is sent. How it was over already, if it was.
-    fn end(&self) -> Option<Over> {
-        let over = self.lease.over();
-        self.lease.release();
-        self.core.change(|state| state.watchdog.remove(self.id));
+    /// Ends validity and renewal, and passes the lock on to a local waiter if it can: all in one step,
+    /// so that never two holds of one grant are valid. How it was over already, if it was.
+    fn end(&mut self) -> Option<Over> {
+        if self.ended {
+            return None;
+        }
+        self.ended = true;
+        let (lease, id) = (&self.lease, self.id);
+        let (over, granted, passed) = self.core.change(|state| {
+            let over = lease.over();
+            lease.release();
+            let granted = state.watchdog.remove(id);
+            let valid = granted.filter(|_| over.is_none());
+            let passed = valid.is_some_and(|granted| state.waiting.pass_on(lease.lock(), granted));
+            (over, granted, passed)
+        });
+        self.granted = granted.unwrap_or(self.granted);
+        self.settled = passed;
         over
     }
 }
@@ -94,11 +113,13 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.end();
-        let lock = self.lease.lock().clone();
-        self.core.change(|state| state.waiting.hold_ended(&lock));
-        if !self.released {
-            let until = self.lease.deadline();
-            self.core.release_later(Release { lock, proof: Proof::AnyAnswer, until });
+        let lock = self.lease.lock();
+        self.core.change(|state| state.waiting.hold_ended(lock));
+        if !self.settled {
+            let release = Release::of_grant(lock.clone(), self.granted, self.core.now());
+            // Renewals may have moved the end.
+            let until = release.until.max(self.lease.deadline());
+            self.core.release_later(Release { until, ..release });
         }
         self.core.note_quiet();
     }

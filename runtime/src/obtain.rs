@@ -15,8 +15,7 @@ use crate::error::LockError;
 use crate::hold::Hold;
 use crate::lease::Lease;
 use crate::options::Settings;
-use crate::protocol::contender::Granted;
-use crate::protocol::hold::{self, local_deadline};
+use crate::protocol::hold::{self, Granted};
 use crate::refusal::Refusal;
 use crate::wait::{Entry, Ticket};
 
@@ -119,11 +118,11 @@ impl<'a> Caller<'a> {
                 let sent_at = self.core.now();
                 match channel.acquire(&lock, lease).await {
                     Ok(Acquired::Granted) => {
-                        return Ok(Some(self.granted(sent, Granted { sent_at, lease })));
+                        return Ok(Some(self.granted(sent, Granted::new(sent_at, lease))));
                     }
                     // By an earlier send of this very command: ownership without a start.
                     Ok(Acquired::HeldBy(owner)) if owner == lock.owner => {
-                        let granted = Granted { sent_at: Timestamp::NOW, lease };
+                        let granted = Granted::new(Timestamp::NOW, lease);
                         return Ok(Some(self.granted(sent, granted)));
                     }
                     Ok(Acquired::HeldBy(owner)) => {
@@ -146,7 +145,7 @@ impl<'a> Caller<'a> {
             Refusal::Store(error) if error.kind != StoreErrorKind::Unavailable => {
                 return Err(refusal);
             }
-            Refusal::Store(error) => Some(error.clone()),
+            Refusal::Store(error) => Some((self.core.now() + lease, error.clone())),
             _ => None,
         };
         if settings.wait.is_zero() {
@@ -172,8 +171,7 @@ impl<'a> Caller<'a> {
     async fn wait(&mut self) -> Result<Claim, Refusal> {
         let Place::Waiting(ticket) = self.place else { return Err(Refusal::TimedOut) };
         let turn = poll_fn(|cx| {
-            let now = self.core.now();
-            self.core.change(|state| state.waiting.poll(self.key, ticket, cx.waker(), now))
+            self.core.change(|state| state.waiting.poll(self.key, ticket, cx.waker()))
         });
         let outcome = turn.await;
         self.place = Place::Gone;
@@ -247,7 +245,7 @@ impl Claim {
                 return Err(Refusal::TooSlow { lease: settings.lease });
             }
         }
-        let hold = hold::Hold::new(self.granted.sent_at, self.granted.lease, settings.max_hold);
+        let hold = hold::Hold::new(self.granted, self.core.now(), settings.max_hold);
         let lease = Arc::new(Lease::new(self.lock.clone(), self.core.clock(), &hold));
         let watched = Arc::clone(&lease);
         let id = self.core.change(|state| {
@@ -257,13 +255,12 @@ impl Claim {
             Ok(state.watchdog.insert(hold, watched))
         })?;
         self.taken = true;
-        Ok(Arc::new(Hold::new(Arc::clone(&self.core), lease, id)))
+        Ok(Arc::new(Hold::new(Arc::clone(&self.core), lease, id, self.granted)))
     }
 
     fn is_fresh(&self, lease: Duration) -> bool {
-        let Granted { sent_at, lease: granted } = self.granted;
-        let left = local_deadline(sent_at, granted).since(self.core.now());
-        granted == lease && left >= lease / 2
+        let left = self.granted.deadline().since(self.core.now());
+        self.granted.lease == lease && left >= lease / 2
     }
 
     async fn renew(&mut self, lease: Duration) -> Result<(), Refusal> {
@@ -272,7 +269,7 @@ impl Claim {
         let renewal = Renewal { lock: self.lock.clone(), lease };
         match channel.renew(&[renewal]).await?.first() {
             Some(Renewed::Renewed) => {
-                self.granted = Granted { sent_at, lease };
+                self.granted = Granted { sent_at, lease, ..self.granted };
                 Ok(())
             }
             _ => {
@@ -287,9 +284,8 @@ impl Drop for Claim {
     fn drop(&mut self) {
         if !self.taken {
             self.core.change(|state| state.waiting.hold_ended(&self.lock));
-            let until = self.core.now() + self.granted.lease;
             let lock = self.lock.clone();
-            self.core.release_later(Release { lock, proof: Proof::AnyAnswer, until });
+            self.core.release_later(Release::of_grant(lock, self.granted, self.core.now()));
         }
     }
 }

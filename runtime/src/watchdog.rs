@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::backend::{Lock, Renewal, Renewed};
 use crate::clock::Timestamp;
 use crate::lease::Lease;
-use crate::protocol::hold::{End, Hold, Step};
+use crate::protocol::hold::{End, Granted, Hold, Step};
 use crate::schedule::Schedule;
 
 /// Names a watched hold.
@@ -54,11 +54,11 @@ impl Watchdog {
         id
     }
 
-    /// Forgets a hold: it is about to be released.
-    pub(crate) fn remove(&mut self, id: HoldId) {
-        if let Some(mut watched) = self.holds.remove(&id) {
-            self.due.set(&mut watched.due, id, Timestamp::NEVER);
-        }
+    /// Forgets a hold: it is about to be released. What is confirmed of it, if it was here.
+    pub(crate) fn remove(&mut self, id: HoldId) -> Option<Granted> {
+        let mut watched = self.holds.remove(&id)?;
+        self.due.set(&mut watched.due, id, Timestamp::NEVER);
+        Some(watched.hold.granted())
     }
 
     /// What is due at `now`: marks holds as ended, which are in `ended` then, and collects renewals.

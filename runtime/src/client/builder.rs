@@ -13,6 +13,7 @@ use crate::driver::Core;
 use crate::error::{LockError, LockErrorKind};
 use crate::instance::Instance;
 use crate::options::{LockOptions, OnLost};
+use crate::protocol::offer::HandOff;
 use crate::refusal;
 
 /// Makes a [`LockClient`]. Setters only note what they are told; [`build`](Self::build) and
@@ -40,6 +41,7 @@ pub struct LockClientBuilder {
     instance: Option<String>,
     defaults: LockOptions,
     claim_lease: Duration,
+    hand_off: HandOff,
     connect_timeout: Duration,
     response_timeout: Duration,
     max_key_bytes: usize,
@@ -60,6 +62,7 @@ impl LockClientBuilder {
             instance: None,
             defaults: LockOptions::new(),
             claim_lease: Duration::from_millis(500),
+            hand_off: HandOff { passes: 256, within: Duration::from_millis(20) },
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
             max_key_bytes: 512,
@@ -141,6 +144,15 @@ impl LockClientBuilder {
         Self { claim_lease, ..self }
     }
 
+    /// Sets how long this process may keep a lock that passes from one of its waiters to the next
+    /// without a command: so many times, and so long. Then the store decides who is next, and other
+    /// processes get their turn. Zero passes: the store decides every time.
+    ///
+    /// Defaults to 256 passes within 20 milliseconds.
+    pub fn local_handoff(self, passes: u32, within: Duration) -> Self {
+        Self { hand_off: HandOff { passes, within }, ..self }
+    }
+
     /// Sets how long one attempt to connect may take.
     ///
     /// Defaults to 1 second.
@@ -173,7 +185,7 @@ impl LockClientBuilder {
         let backend = self.backend()?;
         let instance = self.instance.as_deref().map_or_else(Instance::of_process, Instance::named);
         Ok(LockClient(Arc::new(Handle {
-            core: Core::new(backend, instance, self.claim_lease),
+            core: Core::new(backend, instance, self.claim_lease, self.hand_off),
             namespace: self.namespace.map(Into::into),
             defaults: self.defaults,
             max_key_bytes: self.max_key_bytes,
@@ -276,7 +288,7 @@ pub(super) fn in_memory() -> LockClient {
     let backend = Arc::new(MemoryBackend::new(&MemoryStore::new()));
     let defaults = LockClientBuilder::new();
     LockClient(Arc::new(Handle {
-        core: Core::new(backend, Instance::of_process(), defaults.claim_lease),
+        core: Core::new(backend, Instance::of_process(), defaults.claim_lease, defaults.hand_off),
         namespace: None,
         defaults: defaults.defaults,
         max_key_bytes: defaults.max_key_bytes,

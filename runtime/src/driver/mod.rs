@@ -23,6 +23,7 @@ use crate::backlog::{Backlog, Errand, Release};
 use crate::clock::{Clock, Timestamp};
 use crate::instance::Instance;
 use crate::protocol::hold::End;
+use crate::protocol::offer::HandOff;
 use crate::wait::{Command, Waiting};
 use crate::watchdog::{Batch, Watchdog};
 
@@ -86,13 +87,19 @@ struct Turn {
 }
 
 impl Core {
-    pub(crate) fn new(backend: Arc<dyn Backend>, instance: Instance, claim: Duration) -> Arc<Self> {
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        instance: Instance,
+        claim: Duration,
+        hand_off: HandOff,
+    ) -> Arc<Self> {
+        let clock = backend.clock();
         Arc::new_cyclic(|this| Self {
-            clock: backend.clock(),
+            clock,
             backend,
             claim,
             state: Mutex::new(State {
-                waiting: Waiting::new(instance.clone(), claim),
+                waiting: Waiting::new(clock, instance.clone(), claim, hand_off),
                 watchdog: Watchdog::new(),
                 backlog: Backlog::new(),
                 phase: Phase::Open,
@@ -305,13 +312,11 @@ impl Events for Core {
     }
 
     fn next_in_line(&self, key: &str, owner: &str, claim: Duration) {
-        let now = self.now();
-        self.note_news(|state| state.waiting.next_in_line(key, owner, claim, now));
+        self.note_news(|state| state.waiting.next_in_line(key, owner, claim));
     }
 
     fn interrupted(&self) {
-        let now = self.now();
-        self.note_news(|state| state.waiting.interrupted(now));
+        self.note_news(|state| state.waiting.interrupted());
     }
 }
 

@@ -12,8 +12,8 @@ use crate::backend::{
 };
 use crate::backlog::{Errand, Proof, Release};
 use crate::clock::Timestamp;
-use crate::protocol::contender::{Granted, Pace, Traces};
-use crate::protocol::hold::End;
+use crate::protocol::contender::{Pace, Traces};
+use crate::protocol::hold::{End, Granted};
 use crate::telemetry;
 use crate::wait::Command;
 use crate::watchdog::Batch;
@@ -149,24 +149,23 @@ async fn contend(core: &Arc<Core>, link: &Link, command: Command) {
         Command::Contend { lock, lease } => {
             let (sent_at, reply) =
                 ask(core, link, |channel| channel.contend(&lock, lease, Pace::KEEP_PLACE)).await;
-            let (granted, now) = (Granted { sent_at, lease }, core.now());
-            core.change(|state| state.waiting.contended(&lock, reply, granted, now));
+            let granted = Granted::new(sent_at, lease);
+            core.change(|state| state.waiting.contended(&lock, reply, granted));
         }
         Command::Confirm { lock, lease } => {
             let renewal = [Renewal { lock: lock.clone(), lease }];
             let (sent_at, replies) = ask(core, link, |channel| channel.renew(&renewal)).await;
             // The store answers one for one.
             let reply = replies.map(|replies| replies[0]);
-            let (granted, now) = (Granted { sent_at, lease }, core.now());
-            core.change(|state| state.waiting.confirmed(&lock, reply, granted, now));
+            let granted = Granted::new(sent_at, lease);
+            core.change(|state| state.waiting.confirmed(&lock, reply, granted));
         }
         Command::GiveUp { lock, lease, traces } => {
-            let proof = match traces {
+            let (proof, until) = match traces {
                 Traces::None => return,
-                Traces::Certain => Proof::AnyAnswer,
-                Traces::Uncertain => Proof::FoundOne,
+                Traces::Certain => (Proof::AnyAnswer, core.now() + lease),
+                Traces::Uncertain { until } => (Proof::FoundOne, until),
             };
-            let until = core.now() + lease;
             core.change(|state| state.backlog.add(Release { lock, proof, until }));
         }
     }

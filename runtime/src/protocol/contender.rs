@@ -1,8 +1,8 @@
 //! How a process gets a lock that others have: the one contender it has per key.
 //!
 //! The contender takes a place in the store's queue, and from then on waits to be told. A release
-//! grants it the lock for a short claim, which it confirms by one renewal; the confirmed lock is
-//! offered to the local waiter at the head, who must take it by a poll while the offer stands.
+//! grants it the lock for a short claim, which it confirms by one renewal. With that its work is
+//! done: the confirmed lock goes on as an [`Offer`](super::offer::Offer) to the local waiters.
 //!
 //! Invariant: no wake-up depends on a message. A queued contender always has a time at which it
 //! asks the store again, at the latest [`Pace::VERIFY_AT_MOST`] from now, which also keeps its place
@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::hold::local_deadline;
+use super::hold::Granted;
 use crate::backend::{Contended, Renewed, StoreError, StoreErrorKind, StoreResult};
 use crate::backoff::{self, Chance};
 use crate::clock::Timestamp;
@@ -48,9 +48,7 @@ enum State {
     Claimed,
     /// A confirming renewal is under way.
     Confirming,
-    /// The lock is ours, and nobody here has taken it yet.
-    Offered { granted: Granted, until: Timestamp },
-    /// The store gave no answer: asks again at a time.
+    /// Asks (again, if the store gave no answer) at a time.
     Pausing { until: Timestamp },
 }
 
@@ -60,15 +58,10 @@ pub(crate) enum Traces {
     None,
     /// Every send was answered: a release now finds all there is.
     Certain,
-    /// A send was never answered: it may take effect even later.
-    Uncertain,
-}
-
-/// A lock that is ours: for how long, counted from when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Granted {
-    pub(crate) sent_at: Timestamp,
-    pub(crate) lease: Duration,
+    /// A send was never answered: it may take effect even later, but then not after this.
+    Uncertain {
+        until: Timestamp,
+    },
 }
 
 /// Who holds the lock, as last seen.
@@ -87,9 +80,6 @@ pub(crate) enum Step {
     Confirm(Duration),
     /// Nobody waits any more: drop the contender, and release what it may have.
     GiveUp(Traces),
-    /// The waiter at the head did not take the offer in time: offer it to the next one by
-    /// [`Contender::offer_again`], or give up.
-    PassOn,
     /// Nothing before this.
     Wait(Timestamp),
 }
@@ -114,13 +104,24 @@ impl Pace {
     pub(crate) const KEEP_PLACE: Duration = Duration::from_secs(15);
 }
 
+impl Traces {
+    /// What is left of a grant that is given back.
+    pub(crate) fn of(granted: Granted, now: Timestamp) -> Self {
+        if granted.uncertain_until > now {
+            Self::Uncertain { until: granted.uncertain_until }
+        } else {
+            Self::Certain
+        }
+    }
+}
+
 impl Contender {
-    /// A contender that has sent nothing yet.
-    pub(crate) fn new(owner: Arc<str>, pace: Pace) -> Self {
+    /// A contender that has sent nothing yet, and does not before `start_at`.
+    pub(crate) fn new(owner: Arc<str>, start_at: Timestamp, pace: Pace) -> Self {
         Self {
             owner,
             pace,
-            state: State::Start,
+            state: State::Pausing { until: start_at },
             traces: Traces::None,
             lease: Duration::ZERO,
             failures: 0,
@@ -129,19 +130,23 @@ impl Contender {
         }
     }
 
-    /// A contender that goes on with an owner for which an acquire to `lease` was sent whose outcome
-    /// is unknown.
+    /// A contender that goes on with an owner for which an acquire was sent whose outcome is unknown,
+    /// and whose effect would end at `until`.
     pub(crate) fn after_unknown(
         owner: Arc<str>,
-        lease: Duration,
+        until: Timestamp,
         pace: Pace,
         trouble: StoreError,
     ) -> Self {
         let trouble = Some(trouble);
-        Self { traces: Traces::Uncertain, lease, trouble, ..Self::new(owner, pace) }
+        Self {
+            traces: Traces::Uncertain { until },
+            trouble,
+            ..Self::new(owner, Timestamp::NOW, pace)
+        }
     }
 
-    /// The store answered a `contend` for `lease` that was sent at `sent_at`, or did not.
+    /// The store answered a `contend` for `granted`, or did not. The grant, if the lock is ours now.
     ///
     /// # Errors
     ///
@@ -152,13 +157,13 @@ impl Contender {
         granted: Granted,
         now: Timestamp,
         chance: Chance,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Granted>, Failure> {
         let announced = matches!(self.state, State::Asking { announced: true });
         if reply.is_ok() && self.traces == Traces::None {
             self.traces = Traces::Certain;
         }
         match reply {
-            Ok(Contended::Granted) => self.offer(granted, now),
+            Ok(Contended::Granted) => return Ok(Some(self.won(granted))),
             Ok(Contended::Mine) => self.state = State::Claimed,
             // The grant came between the answer and now.
             Ok(Contended::Queued { .. }) if announced => self.state = State::Claimed,
@@ -173,13 +178,13 @@ impl Contender {
                     self.failures = self.failures.saturating_add(1);
                 }
             }
-            Err(error) => return self.unanswered(error, now, chance),
+            Err(error) => self.unanswered(error, now, chance)?,
         }
-        Ok(())
+        Ok(None)
     }
 
-    /// The store answered a confirming renewal for `granted.lease` sent at `granted.sent_at`, or did
-    /// not.
+    /// The store answered a confirming renewal for `granted`, or did not. The grant, if it did
+    /// confirm.
     ///
     /// # Errors
     ///
@@ -190,9 +195,9 @@ impl Contender {
         granted: Granted,
         now: Timestamp,
         chance: Chance,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<Granted>, Failure> {
         match reply {
-            Ok(Renewed::Renewed) => self.offer(granted, now),
+            Ok(Renewed::Renewed) => return Ok(Some(self.won(granted))),
             // The claim had lapsed, or the message was not for this grant: ask, do not guess.
             Ok(Renewed::Gone | Renewed::Taken) => self.state = State::Start,
             Ok(Renewed::Foreign) => {
@@ -200,9 +205,9 @@ impl Contender {
                 self.state = State::Start;
                 return Err(StoreError::new(StoreErrorKind::Foreign, text));
             }
-            Err(error) => return self.unanswered(error, now, chance),
+            Err(error) => self.unanswered(error, now, chance)?,
         }
-        Ok(())
+        Ok(None)
     }
 
     /// A message says that the lock is this owner's now.
@@ -210,7 +215,7 @@ impl Contender {
         match &mut self.state {
             State::Asking { announced } => *announced = true,
             State::Queued { .. } | State::Pausing { .. } => self.state = State::Claimed,
-            State::Start | State::Claimed | State::Confirming | State::Offered { .. } => {}
+            State::Start | State::Claimed | State::Confirming => {}
         }
     }
 
@@ -229,29 +234,10 @@ impl Contender {
     }
 
     /// What was under way will never be answered.
-    pub(crate) fn abandoned(&mut self) {
+    pub(crate) fn abandoned(&mut self, now: Timestamp) {
         if matches!(self.state, State::Asking { .. } | State::Confirming) {
-            self.traces = Traces::Uncertain;
+            self.doubt(now);
             self.state = State::Start;
-        }
-    }
-
-    /// Offers the lock to the next waiter.
-    pub(crate) fn offer_again(&mut self, now: Timestamp) {
-        if let State::Offered { granted, .. } = self.state {
-            self.offer(granted, now);
-        }
-    }
-
-    /// A waiter takes the offered lock; the contender has done its work.
-    pub(crate) fn take(&self, now: Timestamp) -> Option<Granted> {
-        match self.state {
-            State::Offered { granted, .. }
-                if now < local_deadline(granted.sent_at, granted.lease) =>
-            {
-                Some(granted)
-            }
-            _ => None,
         }
     }
 
@@ -265,8 +251,6 @@ impl Contender {
             State::Queued { verify_at: at } | State::Pausing { until: at } if now < at => {
                 Step::Wait(at)
             }
-            State::Offered { until, .. } if now < until => Step::Wait(until),
-            State::Offered { .. } => Step::PassOn,
             State::Claimed => {
                 self.lease = self.lease.max(lease);
                 self.state = State::Confirming;
@@ -297,17 +281,17 @@ impl Contender {
         self.trouble.as_ref()
     }
 
-    /// Whether a lock is on offer to local waiters.
-    pub(crate) fn is_offering(&self) -> bool {
-        matches!(self.state, State::Offered { .. })
+    /// The lock is ours, with whatever an unanswered send may still do.
+    fn won(&self, granted: Granted) -> Granted {
+        match self.traces {
+            Traces::Uncertain { until } => Granted { uncertain_until: until, ..granted },
+            Traces::None | Traces::Certain => granted,
+        }
     }
 
-    fn offer(&mut self, granted: Granted, now: Timestamp) {
-        self.failures = 0;
-        self.trouble = None;
-        // An offer ends while at least half of the lease is left, so that the taker can start.
-        let half_left = local_deadline(granted.sent_at, granted.lease) - granted.lease / 2;
-        self.state = State::Offered { granted, until: (now + self.pace.claim).min(half_left) };
+    /// An unanswered send may take effect at any time, and then for a lease.
+    fn doubt(&mut self, now: Timestamp) {
+        self.traces = Traces::Uncertain { until: now + self.lease };
     }
 
     fn unanswered(
@@ -320,7 +304,7 @@ impl Contender {
             self.state = State::Start;
             return Err(error);
         }
-        self.traces = Traces::Uncertain;
+        self.doubt(now);
         let pause = backoff::pause(self.failures, FIRST_PAUSE, LONGEST_PAUSE, chance);
         self.failures = self.failures.saturating_add(1);
         self.trouble = Some(error);

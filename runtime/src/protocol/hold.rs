@@ -8,11 +8,35 @@ use std::time::Duration;
 
 use crate::clock::Timestamp;
 
+/// A lock that is ours: for how long, counted from when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Granted {
+    pub(crate) sent_at: Timestamp,
+    pub(crate) lease: Duration,
+    /// Until when an earlier send for this owner, which was never answered, may still take effect
+    /// and leave a lock behind that nobody knows of; long past if there is none.
+    pub(crate) uncertain_until: Timestamp,
+}
+
+impl Granted {
+    /// A grant of `lease` that was sent at `sent_at`, all earlier sends being answered.
+    pub(crate) const fn new(sent_at: Timestamp, lease: Duration) -> Self {
+        Self { sent_at, lease, uncertain_until: Timestamp::NOW }
+    }
+
+    /// Where it ends by our clock.
+    pub(crate) fn deadline(&self) -> Timestamp {
+        local_deadline(self.sent_at, self.lease)
+    }
+}
+
 /// The hold's clock-driven side: when to renew, and when it is over.
 #[derive(Clone, Debug)]
 pub(crate) struct Hold {
+    /// The confirmed grant or renewal that reaches furthest.
+    granted: Granted,
+    /// What the next renewal asks for.
     lease: Duration,
-    deadline: Timestamp,
     /// Where `max_hold` ends, which no TTL in the store may outlast.
     last_end: Timestamp,
     /// Where the body is stopped: `last_end` less the drift, so that here too our clock is the
@@ -47,19 +71,19 @@ pub(crate) enum Step {
 }
 
 impl Hold {
-    /// A hold whose grant, for `lease`, was sent at `sent_at`.
-    pub(crate) fn new(sent_at: Timestamp, lease: Duration, max_hold: Option<Duration>) -> Self {
-        let last_end = max_hold.map_or(Timestamp::NEVER, |max_hold| sent_at + max_hold);
+    /// A hold of what was granted, which begins at `now`.
+    pub(crate) fn new(granted: Granted, now: Timestamp, max_hold: Option<Duration>) -> Self {
+        let last_end = max_hold.map_or(Timestamp::NEVER, |max_hold| now + max_hold);
         let mut hold = Self {
-            lease,
-            deadline: sent_at,
+            granted,
+            lease: granted.lease,
             last_end,
-            limit: last_end - drift(lease),
-            renew_at: sent_at,
+            limit: last_end - drift(granted.lease),
+            renew_at: now,
             failures: 0,
             renewing: false,
         };
-        hold.renewed(sent_at, lease);
+        hold.renewed(granted.sent_at, granted.lease);
         hold
     }
 
@@ -67,8 +91,12 @@ impl Hold {
     pub(crate) fn renewed(&mut self, sent_at: Timestamp, lease: Duration) {
         self.renewing = false;
         self.failures = 0;
-        self.deadline = self.deadline.max(local_deadline(sent_at, lease));
-        self.renew_at = if self.deadline >= self.limit {
+        let renewed = Granted { sent_at, lease, ..self.granted };
+        // The store never shortens a TTL, so what reaches further stays true.
+        if renewed.deadline() >= self.granted.deadline() {
+            self.granted = renewed;
+        }
+        self.renew_at = if self.deadline() >= self.limit {
             Timestamp::NEVER
         } else {
             sent_at + lease / RENEWALS_PER_LEASE
@@ -94,19 +122,23 @@ impl Hold {
     pub(crate) fn step(&mut self, now: Timestamp) -> Step {
         if now >= self.limit {
             Step::End(End::Limit)
-        } else if now >= self.deadline {
+        } else if now >= self.deadline() {
             Step::End(End::Expired)
         } else if self.renewing || now < self.renew_at {
-            let next = if self.renewing { self.deadline } else { self.renew_at };
-            Step::Wait(next.min(self.deadline).min(self.limit))
+            let next = if self.renewing { self.deadline() } else { self.renew_at };
+            Step::Wait(next.min(self.deadline()).min(self.limit))
         } else {
             self.renewing = true;
             Step::Renew(self.lease.min(self.last_end.since(now)))
         }
     }
 
+    pub(crate) fn granted(&self) -> Granted {
+        self.granted
+    }
+
     pub(crate) fn deadline(&self) -> Timestamp {
-        self.deadline
+        self.granted.deadline()
     }
 
     pub(crate) fn limit(&self) -> Timestamp {
@@ -142,9 +174,13 @@ mod tests {
         Duration::from_millis(millis)
     }
 
+    fn hold_from(now: Timestamp, max_hold: Option<Duration>) -> Hold {
+        Hold::new(Granted::new(now, LEASE), now, max_hold)
+    }
+
     #[test]
     fn renews_a_third_into_the_lease() {
-        let mut hold = Hold::new(at(0), LEASE, None);
+        let mut hold = hold_from(at(0), None);
 
         let Step::Wait(next) = hold.step(at(0)) else { panic!("nothing is due yet") };
         assert_eq!(next.since(at(0)), LEASE / 3);
@@ -153,7 +189,7 @@ mod tests {
 
     #[test]
     fn deadline_counts_from_the_send_not_the_reply() {
-        let mut hold = Hold::new(at(0), LEASE, None);
+        let mut hold = hold_from(at(0), None);
         assert_eq!(hold.step(at(4_000)), Step::Renew(LEASE));
 
         hold.renewed(at(4_000), LEASE);
@@ -163,7 +199,7 @@ mod tests {
 
     #[test]
     fn late_confirmation_never_shortens_validity() {
-        let mut hold = Hold::new(at(5_000), LEASE, None);
+        let mut hold = hold_from(at(5_000), None);
 
         hold.renewed(at(1_000), LEASE);
 
@@ -172,7 +208,7 @@ mod tests {
 
     #[test]
     fn failed_renewals_are_tried_again_until_the_deadline_and_then_it_is_over() {
-        let mut hold = Hold::new(at(0), LEASE, None);
+        let mut hold = hold_from(at(0), None);
         let mut now = at(0);
         let mut tries = 0;
         let end = loop {
@@ -194,7 +230,7 @@ mod tests {
 
     #[test]
     fn no_second_renewal_while_one_is_under_way() {
-        let mut hold = Hold::new(at(0), LEASE, None);
+        let mut hold = hold_from(at(0), None);
         assert_eq!(hold.step(at(4_000)), Step::Renew(LEASE));
 
         assert_eq!(hold.step(at(5_000)), Step::Wait(hold.deadline()));
@@ -203,7 +239,7 @@ mod tests {
     #[test]
     fn renewal_never_reaches_past_the_limit() {
         let limit = at(15_000);
-        let mut hold = Hold::new(at(0), LEASE, Some(millis(15_000)));
+        let mut hold = hold_from(at(0), Some(millis(15_000)));
         let mut now = at(0);
         let end = loop {
             match hold.step(now) {

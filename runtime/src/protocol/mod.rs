@@ -4,3 +4,4 @@
 
 pub(crate) mod contender;
 pub(crate) mod hold;
+pub(crate) mod offer;

@@ -24,10 +24,9 @@ for i, lock in ipairs(KEYS) do
   elseif holder ~= owner then
     codes[i] = TAKEN
   else
-    local reply = true
-    if redis.call('PTTL', lock) < tonumber(lease_ms) then
-      reply = redis.pcall('PEXPIRE', lock, lease_ms)
-    end
+    -- Written even if it stays as it is: a server that refuses writes must confirm nothing.
+    local ttl_ms = math.max(redis.call('PTTL', lock), tonumber(lease_ms))
+    local reply = redis.pcall('PEXPIRE', lock, ttl_ms)
     if type(reply) == 'table' then
       -- What forbids this write (read-only, no replicas, ...) forbids them all.
       return reply

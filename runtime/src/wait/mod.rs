@@ -4,17 +4,22 @@
 //! first caller tries the store directly; whoever comes while the key is busy queues here without a
 //! command, and one contender asks the store for all of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use self::queue::{Queue, Waiter};
 use crate::backend::{Contended, Lock, Renewed, StoreError, StoreResult};
 use crate::backoff::Chance;
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::instance::Instance;
-use crate::protocol::contender::{Contender, Granted, Pace, Step, Traces};
+use crate::protocol::contender::{Contender, Pace, Step, Traces};
+use crate::protocol::hold::Granted;
+use crate::protocol::offer::{HandOff, Offer, Turn};
 use crate::schedule::Schedule;
+
+mod queue;
 
 /// A caller's place in the local order: lower came earlier.
 pub(crate) type Ticket = u64;
@@ -22,8 +27,10 @@ pub(crate) type Ticket = u64;
 /// All keys that callers of this process try, hold or await.
 #[derive(Debug)]
 pub(crate) struct Waiting {
+    clock: Clock,
     instance: Instance,
     pace: Pace,
+    hand_off: HandOff,
     keys: HashMap<Arc<str>, Queue>,
     due: Schedule<Arc<str>>,
     next_ticket: Ticket,
@@ -36,26 +43,6 @@ pub(crate) struct Waiting {
 pub(crate) struct Wakers {
     wake: Vec<Waker>,
     spent: Vec<Waker>,
-}
-
-#[derive(Debug)]
-struct Queue {
-    /// Whether a caller tries the store directly; nobody else does meanwhile.
-    trying: bool,
-    /// The owners of this process's holds; a second one only while a lost one is still at work.
-    holds: Vec<Arc<str>>,
-    waiters: BTreeMap<Ticket, Waiter>,
-    contender: Option<Contender>,
-    due: Timestamp,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    lease: Duration,
-    waker: Option<Waker>,
-    /// It did not take an offer in time: it gets none until it is polled again.
-    asleep: bool,
-    verdict: Option<Verdict>,
 }
 
 /// Why a waiter gets no lock.
@@ -105,10 +92,17 @@ pub(crate) struct Report {
 }
 
 impl Waiting {
-    pub(crate) fn new(instance: Instance, claim: Duration) -> Self {
+    pub(crate) fn new(
+        clock: Clock,
+        instance: Instance,
+        claim: Duration,
+        hand_off: HandOff,
+    ) -> Self {
         Self {
+            clock,
             instance,
             pace: Pace { claim, announced: true },
+            hand_off,
             keys: HashMap::new(),
             due: Schedule::new(),
             next_ticket: 0,
@@ -132,7 +126,7 @@ impl Waiting {
         let ticket = self.next_ticket;
         let Some(queue) = self.keys.get_mut(key) else {
             self.next_ticket += 1;
-            self.keys.insert(Arc::clone(key), Queue { trying: true, ..Queue::new() });
+            self.keys.insert(Arc::clone(key), Queue::tried());
             return Entry::Try(ticket);
         };
         if !may_wait {
@@ -147,22 +141,22 @@ impl Waiting {
         Entry::Wait(ticket)
     }
 
-    /// The caller that tried directly goes on as a waiter; `unknown` if its command for `owner` got
-    /// no answer.
+    /// The caller that tried directly goes on as a waiter, and the contender with its owner; `unknown`
+    /// if a command for it got no answer, and may have an effect until then.
     pub(crate) fn queue_up(
         &mut self,
         key: &Arc<str>,
         ticket: Ticket,
         lease: Duration,
         owner: Arc<str>,
-        unknown: Option<StoreError>,
+        unknown: Option<(Timestamp, StoreError)>,
     ) {
         let Some(queue) = self.keys.get_mut(key) else { return };
         queue.trying = false;
         queue.waiters.insert(ticket, Waiter::new(lease));
         queue.contender = Some(match unknown {
-            Some(trouble) => Contender::after_unknown(owner, lease, self.pace, trouble),
-            None => Contender::new(owner, self.pace),
+            Some((until, trouble)) => Contender::after_unknown(owner, until, self.pace, trouble),
+            None => Contender::new(owner, Timestamp::NOW, self.pace),
         });
         self.touch(key);
     }
@@ -171,7 +165,9 @@ impl Waiting {
     pub(crate) fn tried(&mut self, key: &Arc<str>, granted: Option<Arc<str>>) {
         if let Some(queue) = self.keys.get_mut(key) {
             queue.trying = false;
-            queue.holds.extend(granted);
+            if let Some(owner) = granted {
+                queue.add_hold(owner, Turn::begin(self.clock.now()));
+            }
         }
         self.touch(key);
     }
@@ -182,7 +178,6 @@ impl Waiting {
         key: &Arc<str>,
         ticket: Ticket,
         waker: &Waker,
-        now: Timestamp,
     ) -> Poll<Result<(Lock, Granted), Verdict>> {
         // A waiter stands in the queue from `enter` to `leave` or to this function's answer.
         let Some(queue) = self.keys.get_mut(key) else { return Poll::Pending };
@@ -195,13 +190,12 @@ impl Waiting {
         if !waiter.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             self.wakers.spent.extend(waiter.waker.replace(waker.clone()));
         }
-        if queue.first_awake() == Some(ticket)
-            && let Some(contender) = &queue.contender
-            && let Some(granted) = contender.take(now)
+        let now = self.clock.now();
+        if queue.awake().next() == Some(ticket)
+            && let Some(Offer { owner, granted, turn, .. }) =
+                queue.offer.take_if(|offer| offer.stands(now))
         {
-            let owner = Arc::clone(contender.owner());
-            queue.contender = None;
-            queue.holds.push(Arc::clone(&owner));
+            queue.add_hold(Arc::clone(&owner), turn);
             self.wakers.spend(queue.waiters.remove(&ticket));
             self.touch(key);
             return Poll::Ready(Ok((Lock { key: Arc::clone(key), owner }, granted)));
@@ -224,9 +218,32 @@ impl Waiting {
     /// A hold of this process is over.
     pub(crate) fn hold_ended(&mut self, lock: &Lock) {
         if let Some(queue) = self.keys.get_mut(&lock.key) {
-            queue.holds.retain(|owner| *owner != lock.owner);
+            queue.remove_hold(&lock.owner);
         }
         self.touch(&lock.key);
+    }
+
+    /// A valid hold of this process ends: passes the lock on to the next waiter here, without a
+    /// command, if there is one and the process's turn is not over. Then it must not be released:
+    /// what the store has under this owner is the next one's.
+    pub(crate) fn pass_on(&mut self, lock: &Lock, granted: Granted) -> bool {
+        let now = self.clock.now();
+        let Some(queue) = self.keys.get_mut(&lock.key) else { return false };
+        if queue.offer.is_some() || queue.awake().next().is_none() {
+            return false;
+        }
+        let turn = queue.turn_of(&lock.owner).and_then(|turn| turn.pass(now, self.hand_off));
+        let Some(turn) = turn else { return false };
+        let owner = Arc::clone(&lock.owner);
+        let offer = Offer::new(owner, granted, turn, now, self.pace.claim);
+        if !offer.stands(now) {
+            return false;
+        }
+        queue.remove_hold(&lock.owner);
+        queue.offer = Some(offer);
+        self.wake_for_offer(&lock.key);
+        self.touch(&lock.key);
+        true
     }
 
     /// The store says, in a message or an answer, that `owner` has the lock by claim.
@@ -235,12 +252,14 @@ impl Waiting {
     }
 
     /// The store says that the contender before `owner` has it for `claim`.
-    pub(crate) fn next_in_line(&mut self, key: &str, owner: &str, claim: Duration, now: Timestamp) {
+    pub(crate) fn next_in_line(&mut self, key: &str, owner: &str, claim: Duration) {
+        let now = self.clock.now();
         self.tell(key, owner, |contender| contender.next_in_line(claim, now));
     }
 
     /// Messages may have been missed.
-    pub(crate) fn interrupted(&mut self, now: Timestamp) {
+    pub(crate) fn interrupted(&mut self) {
+        let now = self.clock.now();
         for (key, queue) in &mut self.keys {
             if let Some(contender) = &mut queue.contender {
                 contender.interrupted(now, Chance::roll());
@@ -255,20 +274,17 @@ impl Waiting {
         lock: &Lock,
         reply: StoreResult<Contended>,
         granted: Granted,
-        now: Timestamp,
     ) {
-        self.answered(lock, |contender| contender.contended(reply, granted, now, Chance::roll()));
+        self.answered(lock, |contender, now| {
+            contender.contended(reply, granted, now, Chance::roll())
+        });
     }
 
     /// The store answered a [`Command::Confirm`].
-    pub(crate) fn confirmed(
-        &mut self,
-        lock: &Lock,
-        reply: StoreResult<Renewed>,
-        granted: Granted,
-        now: Timestamp,
-    ) {
-        self.answered(lock, |contender| contender.confirmed(reply, granted, now, Chance::roll()));
+    pub(crate) fn confirmed(&mut self, lock: &Lock, reply: StoreResult<Renewed>, granted: Granted) {
+        self.answered(lock, |contender, now| {
+            contender.confirmed(reply, granted, now, Chance::roll())
+        });
     }
 
     /// What the contenders want done at `now`.
@@ -283,9 +299,10 @@ impl Waiting {
 
     /// The driver died with its answers: nothing is under way any more.
     pub(crate) fn restart(&mut self) {
+        let now = self.clock.now();
         for (key, queue) in &mut self.keys {
             if let Some(contender) = &mut queue.contender {
-                contender.abandoned();
+                contender.abandoned(now);
                 self.due.set(&mut queue.due, Arc::clone(key), Timestamp::NOW);
             }
             // Who is polled now starts another driver.
@@ -304,15 +321,7 @@ impl Waiting {
 
     /// What is known of `key`.
     pub(crate) fn report(&self, key: &Arc<str>) -> Report {
-        let Some(queue) = self.keys.get(key) else { return Report::default() };
-        let contender = queue.contender.as_ref();
-        let holder = contender.and_then(Contender::holder);
-        Report {
-            owner: holder.map(|holder| &holder.owner).or_else(|| queue.holds.last()).cloned(),
-            expected_end: holder.map(|holder| holder.expected_end),
-            trouble: contender.and_then(Contender::trouble).cloned(),
-            held_here: !queue.holds.is_empty(),
-        }
+        self.keys.get(key).map(Queue::report).unwrap_or_default()
     }
 
     pub(crate) fn next_due(&self) -> Timestamp {
@@ -337,15 +346,24 @@ impl Waiting {
     fn answered(
         &mut self,
         lock: &Lock,
-        tell: impl FnOnce(&mut Contender) -> Result<(), StoreError>,
+        tell: impl FnOnce(&mut Contender, Timestamp) -> Result<Option<Granted>, StoreError>,
     ) {
+        let now = self.clock.now();
         let Some(queue) = self.keys.get_mut(&lock.key) else { return };
-        let Some(contender) = &mut queue.contender else { return };
-        if contender.owner() != &lock.owner {
+        let contender = queue.contender.as_mut();
+        let Some(contender) = contender.filter(|contender| *contender.owner() == lock.owner) else {
             return;
-        }
-        if let Err(failure) = tell(contender) {
-            queue.refuse(&Verdict::Store(failure), &mut self.wakers);
+        };
+        match tell(contender, now) {
+            Ok(None) => {}
+            Ok(Some(granted)) => {
+                queue.contender = None;
+                let owner = Arc::clone(&lock.owner);
+                // An offer that still stands is void: the store says that the lock is this owner's.
+                let turn = Turn::begin(now);
+                queue.offer = Some(Offer::new(owner, granted, turn, now, self.pace.claim));
+            }
+            Err(failure) => queue.refuse(&Verdict::Store(failure), &mut self.wakers),
         }
         self.wake_for_offer(&lock.key);
         self.touch(&lock.key);
@@ -353,22 +371,23 @@ impl Waiting {
 
     /// Wakes the waiter to whom the lock is on offer, if it is.
     fn wake_for_offer(&mut self, key: &Arc<str>) {
-        let Some(queue) = self.keys.get(key) else { return };
-        if queue.contender.as_ref().is_some_and(Contender::is_offering)
-            && let Some(ticket) = queue.first_awake()
-            && let Some(waker) = &queue.waiters[&ticket].waker
-        {
-            self.wakers.wake.push(waker.clone());
-        }
+        let waker = self.keys.get(key).and_then(Queue::offered_to);
+        self.wakers.wake.extend(waker);
     }
 
     /// Something changed for `key`: the driver looks at it, or it is forgotten.
     fn touch(&mut self, key: &Arc<str>) {
         let Some(queue) = self.keys.get_mut(key) else { return };
-        if queue.contender.is_none() && !queue.trying && queue.first_awake().is_some() {
-            queue.contender = Some(Contender::new(self.instance.new_owner(), self.pace));
+        if queue.contender.is_none() && !queue.trying && queue.wanted().is_some() {
+            let owner = self.instance.new_owner();
+            // A lock that is held here is likely passed on before the store could answer.
+            let start_at = match queue.is_held() {
+                true => self.clock.now() + PATIENCE,
+                false => Timestamp::NOW,
+            };
+            queue.contender = Some(Contender::new(owner, start_at, self.pace));
         }
-        if queue.contender.is_some() {
+        if queue.contender.is_some() || queue.offer.is_some() {
             self.due.set(&mut queue.due, Arc::clone(key), Timestamp::NOW);
         } else if queue.is_idle() {
             self.due.set(&mut queue.due, Arc::clone(key), Timestamp::NEVER);
@@ -377,33 +396,56 @@ impl Waiting {
     }
 
     fn step_key(&mut self, key: &Arc<str>, now: Timestamp, commands: &mut Vec<Command>) {
-        loop {
-            let Some(queue) = self.keys.get_mut(key) else { return };
-            let head = queue.first_awake();
-            let Some(contender) = &mut queue.contender else { return };
+        let offer_until = self.step_offer(key, now, commands);
+        let Some(queue) = self.keys.get_mut(key) else { return };
+        let wanted = queue.wanted().map(|waiter| waiter.lease);
+        let mut until = offer_until;
+        if let Some(contender) = &mut queue.contender {
             let lock = Lock { key: Arc::clone(key), owner: Arc::clone(contender.owner()) };
-            let lease = head.map(|ticket| queue.waiters[&ticket].lease);
-            match contender.step(now, lease) {
+            match contender.step(now, wanted) {
                 Step::Contend(lease) => commands.push(Command::Contend { lock, lease }),
                 Step::Confirm(lease) => commands.push(Command::Confirm { lock, lease }),
                 Step::GiveUp(traces) => {
                     let lease = contender.lease();
                     queue.contender = None;
-                    self.touch(key);
                     commands.push(Command::GiveUp { lock, lease, traces });
+                    return self.touch(key);
                 }
-                Step::PassOn => {
-                    if let Some(waiter) = head.and_then(|head| queue.waiters.get_mut(&head)) {
-                        waiter.asleep = true;
-                    }
-                    contender.offer_again(now);
-                    self.wake_for_offer(key);
-                    continue;
-                }
-                Step::Wait(until) => self.due.set(&mut queue.due, Arc::clone(key), until),
+                Step::Wait(contender_until) => until = until.min(contender_until),
             }
-            return;
         }
+        self.due.set(&mut queue.due, Arc::clone(key), until);
+    }
+
+    /// Passes an offer on that was not taken in time, or gives the lock back. How long it stands.
+    fn step_offer(
+        &mut self,
+        key: &Arc<str>,
+        now: Timestamp,
+        commands: &mut Vec<Command>,
+    ) -> Timestamp {
+        let Some(queue) = self.keys.get_mut(key) else { return Timestamp::NEVER };
+        let head = queue.awake().next();
+        let Some(offer) = &mut queue.offer else { return Timestamp::NEVER };
+        if head.is_some() && offer.stands(now) {
+            return offer.until();
+        }
+        if let Some(waiter) = head.and_then(|head| queue.waiters.get_mut(&head)) {
+            waiter.asleep = true;
+        }
+        let renewed = offer.renew(now, self.pace.claim);
+        let until = offer.until();
+        if renewed && queue.awake().next().is_some() {
+            self.wake_for_offer(key);
+            return until;
+        }
+        if let Some(Offer { owner, granted, .. }) = queue.offer.take() {
+            let lock = Lock { key: Arc::clone(key), owner };
+            let traces = Traces::of(granted, now);
+            commands.push(Command::GiveUp { lock, lease: granted.lease, traces });
+        }
+        self.touch(key);
+        Timestamp::NEVER
     }
 }
 
@@ -418,36 +460,6 @@ impl Wakers {
     }
 }
 
-impl Queue {
-    const fn new() -> Self {
-        Self {
-            trying: false,
-            holds: Vec::new(),
-            waiters: BTreeMap::new(),
-            contender: None,
-            due: Timestamp::NEVER,
-        }
-    }
-
-    fn is_idle(&self) -> bool {
-        !self.trying && self.holds.is_empty() && self.waiters.is_empty() && self.contender.is_none()
-    }
-
-    fn first_awake(&self) -> Option<Ticket> {
-        let is_awake = |waiter: &Waiter| !waiter.asleep && waiter.verdict.is_none();
-        self.waiters.iter().find(|(_, waiter)| is_awake(waiter)).map(|(ticket, _)| *ticket)
-    }
-
-    fn refuse(&mut self, verdict: &Verdict, wakers: &mut Wakers) {
-        for waiter in self.waiters.values_mut() {
-            waiter.verdict = Some(verdict.clone());
-            wakers.wake.extend(waiter.waker.clone());
-        }
-    }
-}
-
-impl Waiter {
-    const fn new(lease: Duration) -> Self {
-        Self { lease, waker: None, asleep: false, verdict: None }
-    }
-}
+/// How long a waiter counts on a hold of its own process before the contender asks the store for a
+/// place.
+const PATIENCE: Duration = Duration::from_millis(1);

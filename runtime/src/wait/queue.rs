@@ -1,0 +1,127 @@
+//! One key as this process sees it: who tries, holds and awaits it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use super::{Report, Ticket, Verdict, Wakers};
+use crate::clock::Timestamp;
+use crate::protocol::contender::Contender;
+use crate::protocol::offer::{Offer, Turn};
+
+/// A key that somebody of this process tries, holds or awaits.
+#[derive(Debug)]
+pub(super) struct Queue {
+    /// Whether a caller tries the store directly; nobody else does meanwhile.
+    pub(super) trying: bool,
+    /// This process's holds; a second one only while a lost one is still at work.
+    holds: Vec<Held>,
+    pub(super) waiters: BTreeMap<Ticket, Waiter>,
+    /// The lock, between its grant and its taking.
+    pub(super) offer: Option<Offer>,
+    pub(super) contender: Option<Contender>,
+    pub(super) due: Timestamp,
+}
+
+#[derive(Debug)]
+struct Held {
+    owner: Arc<str>,
+    turn: Turn,
+}
+
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) lease: Duration,
+    pub(super) waker: Option<Waker>,
+    /// It did not take an offer in time: it gets none until it is polled again.
+    pub(super) asleep: bool,
+    pub(super) verdict: Option<Verdict>,
+}
+
+impl Queue {
+    /// A key that one caller tries.
+    pub(super) const fn tried() -> Self {
+        Self {
+            trying: true,
+            holds: Vec::new(),
+            waiters: BTreeMap::new(),
+            offer: None,
+            contender: None,
+            due: Timestamp::NEVER,
+        }
+    }
+
+    pub(super) fn add_hold(&mut self, owner: Arc<str>, turn: Turn) {
+        self.holds.push(Held { owner, turn });
+    }
+
+    /// Removes a hold; what was spent of its turn.
+    pub(super) fn remove_hold(&mut self, owner: &str) -> Option<Turn> {
+        let at = self.holds.iter().position(|held| *held.owner == *owner)?;
+        Some(self.holds.remove(at).turn)
+    }
+
+    /// The turn of a hold.
+    pub(super) fn turn_of(&self, owner: &str) -> Option<Turn> {
+        self.holds.iter().find(|held| *held.owner == *owner).map(|held| held.turn)
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        !self.holds.is_empty()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        !self.trying
+            && self.holds.is_empty()
+            && self.waiters.is_empty()
+            && self.offer.is_none()
+            && self.contender.is_none()
+    }
+
+    /// Those who would take an offer, first come first.
+    pub(super) fn awake(&self) -> impl Iterator<Item = Ticket> {
+        self.waiters
+            .iter()
+            .filter(|(_, waiter)| !waiter.asleep && waiter.verdict.is_none())
+            .map(|(ticket, _)| *ticket)
+    }
+
+    /// The waiter for whom the contender contends: the first one without an offer.
+    pub(super) fn wanted(&self) -> Option<&Waiter> {
+        let ticket = self.awake().nth(usize::from(self.offer.is_some()))?;
+        self.waiters.get(&ticket)
+    }
+
+    /// The waker of the waiter to whom the lock is on offer, if it is.
+    pub(super) fn offered_to(&self) -> Option<Waker> {
+        self.offer.as_ref()?;
+        self.waiters[&self.awake().next()?].waker.clone()
+    }
+
+    /// Refuses everybody who waits.
+    pub(super) fn refuse(&mut self, verdict: &Verdict, wakers: &mut Wakers) {
+        for waiter in self.waiters.values_mut() {
+            waiter.verdict = Some(verdict.clone());
+            wakers.wake.extend(waiter.waker.clone());
+        }
+    }
+
+    pub(super) fn report(&self) -> Report {
+        let contender = self.contender.as_ref();
+        let holder = contender.and_then(Contender::holder);
+        let ours = || self.holds.last().map(|held| &held.owner);
+        Report {
+            owner: holder.map(|holder| &holder.owner).or_else(ours).cloned(),
+            expected_end: holder.map(|holder| holder.expected_end),
+            trouble: contender.and_then(Contender::trouble).cloned(),
+            held_here: self.is_held(),
+        }
+    }
+}
+
+impl Waiter {
+    pub(super) const fn new(lease: Duration) -> Self {
+        Self { lease, waker: None, asleep: false, verdict: None }
+    }
+}
