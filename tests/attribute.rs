@@ -337,3 +337,28 @@ async fn several_keys_are_held_together() {
     assert_eq!(transfer(&client, 1, 1).await.unwrap(), (true, true));
     assert!(!held(&client, "attr:account:1").await);
 }
+
+#[derive(Debug)]
+struct NoName;
+
+impl From<LockError> for NoName {
+    fn from(_: LockError) -> Self {
+        Self
+    }
+}
+
+#[distributed_lock(
+    key = { let name = name.ok_or(NoName)?; lock_key!("attr:leaves:<name>") },
+    client = { tokio::task::yield_now().await; client },
+)]
+async fn options_that_leave(client: &LockClient, name: Option<&str>) -> Result<bool, NoName> {
+    Ok(held(client, &format!("attr:leaves:{}", name.unwrap_or_default())).await)
+}
+
+#[tokio::test]
+async fn options_may_wait_and_leave_the_function() {
+    let client = LockClient::in_memory();
+
+    assert!(options_that_leave(&client, Some("x")).await.unwrap());
+    assert!(options_that_leave(&client, None).await.is_err());
+}

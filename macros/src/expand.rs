@@ -4,7 +4,7 @@
 //! for a fallback; inside, everything that the body owns is moved into one future, which the
 //! runtime drops before it releases.
 
-use proc_macro2::{Group, Ident, Span, TokenStream};
+use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::visit_mut::{self, VisitMut};
 use syn::{Path, ReturnType, Signature, Type};
@@ -41,43 +41,116 @@ pub(crate) fn output(sig: &Signature) -> Option<&Type> {
 
 /// Expands to the statements that replace the body.
 pub(crate) fn lock(plan: &Plan, site: Site<'_>) -> TokenStream {
-    let private = &plan.private;
-    let output = inferable(site.output, site.at);
-    let entered = Ident::new("__entered", Span::mixed_site());
     let held = Ident::new("__held", Span::mixed_site());
-    let enter = enter(plan, site.params);
-    let take_held = plan.guard.as_ref().map(|_| {
-        let method = if plan.may_run_unlocked() { "held_if_locked" } else { "held" };
-        let method = Ident::new(method, Span::mixed_site());
-        quote_spanned!(Span::mixed_site()=> let #held = #entered.#method();)
-    });
-    let inner = inner(plan, &site, &output, &held);
-    let refused = refused(plan, site.params, &output);
-    let run = if plan.never_reports_loss() {
-        quote_spanned!(Span::mixed_site()=> #entered.run_to_end(#inner).await)
-    } else {
-        let lost = lost(plan, &output);
+    let output = inferable(site.output, site.at);
+    let parts = Parts {
+        acquire: acquire(plan, site.params),
+        body: body(plan, &site, &output, &held),
+        refused: refused(plan, site.params, &output),
+        lost: lost(plan, &output),
+        slot: plan
+            .guard
+            .as_ref()
+            .map(|_| quote_spanned!(Span::mixed_site()=> let #held = __acquire.slot();)),
+    };
+    if plan.fallback_needs(site.params) { parts.in_two_steps(plan) } else { parts.in_one(plan) }
+}
+
+/// The pieces of an expansion.
+struct Parts {
+    /// An expression of type `Acquire`.
+    acquire: TokenStream,
+    /// Takes the place of the held lock before the grant.
+    slot: Option<TokenStream>,
+    /// The future.
+    body: TokenStream,
+    /// The value for `__error` when the body never started.
+    refused: TokenStream,
+    /// The value for `__error` when the lock was lost after that.
+    lost: TokenStream,
+}
+
+impl Parts {
+    /// The parameters move into the body before the wait, so that they are stored only once more.
+    fn in_one(self, plan: &Plan) -> TokenStream {
+        let Self { acquire, slot, body, refused, lost } = self;
+        let private = &plan.private;
+        let acquire = bind(acquire, slot.is_some());
+        let locked = quote_spanned! {Span::mixed_site()=>
+            #acquire
+            #slot
+            __acquire.run(#body)
+        };
+        // What is borrowed for the key would count as in use for the whole wait, if it were not
+        // moved into a closure first. Out of a closure there is no `?` and no `await`.
+        let locked = if plan.leaves_expressions() {
+            quote_spanned!(Span::mixed_site()=> { #locked })
+        } else {
+            quote_spanned!(Span::mixed_site()=> #private::start(move || { #locked }))
+        };
+        let failed = match plan.fallback {
+            Fallback::Value(_) if plan.never_reports_loss() => {
+                quote_spanned!(Span::mixed_site()=> #private::Err(_) => #refused,)
+            }
+            Fallback::Value(_) => quote_spanned! {Span::mixed_site()=>
+                #private::Err(#private::Failure::Refused(_)) => #refused,
+                #private::Err(#private::Failure::Lost(__error)) => #lost,
+            },
+            Fallback::Error | Fallback::With(_) => quote_spanned! {Span::mixed_site()=>
+                #private::Err(__failure) => {
+                    let __error = __failure.into_error();
+                    #lost
+                }
+            },
+        };
         quote_spanned! {Span::mixed_site()=>
-            match #entered.run(#inner).await {
+            let __locked = #locked;
+            match __locked.await {
                 #private::Ok(__value) => __value,
-                #private::Err(__lost) => #lost,
+                #failed
             }
         }
-    };
-    quote_spanned! {Span::mixed_site()=>
-        #enter
-        match __outcome {
-            #private::Ok(#entered) => { #take_held #run }
-            #private::Err(__refused) => #refused,
+    }
+
+    /// The parameters are still there for a fallback when the lock is refused.
+    fn in_two_steps(self, plan: &Plan) -> TokenStream {
+        let Self { acquire, slot, body, refused, lost } = self;
+        let private = &plan.private;
+        let acquire = bind(acquire, slot.is_some());
+        let lost = if plan.never_reports_loss() {
+            quote_spanned!(Span::mixed_site()=> __failure.never())
+        } else {
+            quote_spanned!(Span::mixed_site()=> { let __error = __failure.into_error(); #lost })
+        };
+        let error = match plan.fallback {
+            Fallback::Value(_) => quote!(_),
+            Fallback::Error | Fallback::With(_) => {
+                Ident::new("__error", Span::mixed_site()).into_token_stream()
+            }
+        };
+        quote_spanned! {Span::mixed_site()=>
+            #acquire
+            #slot
+            match __acquire.await {
+                #private::Ok(__entered) => match __entered.run(#body).await {
+                    #private::Ok(__value) => __value,
+                    #private::Err(__failure) => #lost,
+                },
+                #private::Err(#error) => #refused,
+            }
         }
     }
 }
 
-/// Awaits the lock. Each value is a statement of its own, so that no temporary of the user's
+fn bind(acquire: TokenStream, is_mut: bool) -> TokenStream {
+    let mutability = is_mut.then(|| quote!(mut));
+    quote_spanned!(Span::mixed_site()=> let #mutability __acquire = #acquire;)
+}
+
+/// The attempt to get the lock. It is a value of its own, so that no temporary of the user's
 /// expressions lives while we wait or while the body runs.
-fn enter(plan: &Plan, params: &Params) -> TokenStream {
+fn acquire(plan: &Plan, params: &Params) -> TokenStream {
     let private = &plan.private;
-    let mut code = TokenStream::new();
     let (function, key) = match &plan.keys {
         Keys::One(key) => ("acquire", key.clone()),
         Keys::Several(keys) => ("acquire_all", quote!([#(#keys),*])),
@@ -99,37 +172,27 @@ fn enter(plan: &Plan, params: &Params) -> TokenStream {
         words.add(value.to_token_stream());
     }
     let peek = params.peek(&words);
-    code.extend(quote_spanned! {Span::mixed_site()=>
-        let __acquire = {
+    let acquire = quote_spanned! {Span::mixed_site()=>
+        {
             #peek
             let __key = #key;
             let __client = #client;
             let __options = #options;
             #private::#function(__client, __key, __options)
-        };
-    });
-    match &plan.when {
-        None => {
-            code.extend(quote_spanned!(Span::mixed_site()=> let __outcome = __acquire.await;));
-            code
         }
-        Some(when) => {
-            let peek = params.peek(&Words::of(when.to_token_stream()));
-            quote_spanned! {Span::mixed_site()=>
-                let __when: #private::bool = { #peek #when };
-                let __outcome = if __when {
-                    #code
-                    __acquire.await
-                } else {
-                    #private::Ok(#private::Entered::unlocked())
-                };
-            }
+    };
+    let Some(when) = &plan.when else { return acquire };
+    let peek = params.peek(&Words::of(when.to_token_stream()));
+    quote_spanned! {Span::mixed_site()=>
+        {
+            let __when: #private::bool = { #peek #when };
+            if __when #acquire else { #private::Acquire::unlocked() }
         }
     }
 }
 
 /// The future that is the body.
-fn inner(plan: &Plan, site: &Site<'_>, output: &TokenStream, held: &Ident) -> TokenStream {
+fn body(plan: &Plan, site: &Site<'_>, output: &TokenStream, held: &Ident) -> TokenStream {
     let private = &plan.private;
     // Makes the compiler expect the return type in the body, and point at it.
     let edge = quote_spanned! {Span::mixed_site()=>
@@ -140,7 +203,9 @@ fn inner(plan: &Plan, site: &Site<'_>, output: &TokenStream, held: &Ident) -> To
     };
     let edge = (!matches!(site.output, Some(Type::Never(_)))).then_some(edge);
     let hold = site.params.hold(&plan.words(&site.body));
-    let guard = plan.guard.as_ref().map(|guard| quote!(let #guard = #held;));
+    let method = if plan.may_run_unlocked() { "held_if_locked" } else { "held" };
+    let method = Ident::new(method, Span::mixed_site());
+    let guard = plan.guard.as_ref().map(|guard| quote!(let #guard = #held.#method();));
     let body = &site.body;
     let mut block = Group::new(proc_macro2::Delimiter::Brace, quote!(#edge #hold #guard #body));
     block.set_span(site.body_span);
@@ -153,7 +218,7 @@ fn refused(plan: &Plan, params: &Params, output: &TokenStream) -> TokenStream {
     match &plan.fallback {
         Fallback::Error => {
             quote_spanned! {Span::mixed_site()=>
-                <#output as #private::FromLockError>::from_lock_error(__refused)
+                <#output as #private::FromLockError>::from_lock_error(__error)
             }
         }
         Fallback::Value(value) => {
@@ -163,7 +228,7 @@ fn refused(plan: &Plan, params: &Params, output: &TokenStream) -> TokenStream {
         Fallback::With(with) => {
             let open = params.open(&Words::of(with.to_token_stream()));
             quote_spanned! {Span::mixed_site()=>
-                { #open #private::fallback_with(#with, __refused) }
+                { #open #private::fallback_with(#with, __error) }
             }
         }
     }
@@ -174,13 +239,13 @@ fn lost(plan: &Plan, output: &TokenStream) -> TokenStream {
     let private = &plan.private;
     match &plan.fallback {
         Fallback::Error => quote_spanned! {Span::mixed_site()=>
-            <#output as #private::FromLockError>::from_lock_error(__lost)
+            <#output as #private::FromLockError>::from_lock_error(__error)
         },
         Fallback::Value(_) => quote_spanned! {Span::mixed_site()=>
-            <#output as #private::FromLostLock>::from_lost_lock(__lost)
+            <#output as #private::FromLostLock>::from_lost_lock(__error)
         },
         Fallback::With(with) => quote_spanned! {Span::mixed_site()=>
-            #private::fallback_with(#with, __lost)
+            #private::fallback_with(#with, __error)
         },
     }
 }
@@ -208,20 +273,48 @@ fn inferable(output: Option<&Type>, at: &Ident) -> TokenStream {
 }
 
 impl Plan {
+    /// Whether the fallback uses what the body would have taken away.
+    fn fallback_needs(&self, params: &Params) -> bool {
+        let (Fallback::Value(fallback) | Fallback::With(fallback)) = &self.fallback else {
+            return false;
+        };
+        let words = Words::of(fallback.to_token_stream());
+        let mut names = params.names.iter().chain(&params.receiver);
+        names.any(|name| words.contain(&name.to_string()))
+    }
+
+    /// The expressions that are evaluated before the wait.
+    fn early_expressions(&self) -> TokenStream {
+        let mut tokens = TokenStream::new();
+        match &self.keys {
+            Keys::One(key) => tokens.extend(key.clone()),
+            Keys::Several(keys) => tokens.extend(keys.iter().cloned()),
+        }
+        for value in self.client.iter().chain(&self.when).chain(self.settings.expressions()) {
+            value.to_tokens(&mut tokens);
+        }
+        tokens
+    }
+
+    /// Whether one of them leaves the function or waits.
+    fn leaves_expressions(&self) -> bool {
+        fn leaves(tokens: TokenStream) -> bool {
+            tokens.into_iter().any(|token| match token {
+                TokenTree::Group(group) => leaves(group.stream()),
+                TokenTree::Ident(word) => word == "return" || word == "await",
+                TokenTree::Punct(mark) => mark.as_char() == '?',
+                TokenTree::Literal(_) => false,
+            })
+        }
+        leaves(self.early_expressions())
+    }
+
     /// All words that the body and the options name.
     fn words(&self, body: &TokenStream) -> Words {
         let mut words = Words::of(body.clone());
-        match &self.keys {
-            Keys::One(key) => words.add(key.clone()),
-            Keys::Several(keys) => words.add(keys.iter().cloned().collect()),
-        }
-        let fallback = match &self.fallback {
-            Fallback::Error => None,
-            Fallback::Value(value) | Fallback::With(value) => Some(value),
-        };
-        let others = fallback.into_iter().chain(&self.client).chain(&self.when);
-        for value in others.chain(self.settings.expressions()) {
-            words.add(value.to_token_stream());
+        words.add(self.early_expressions());
+        if let Fallback::Value(fallback) | Fallback::With(fallback) = &self.fallback {
+            words.add(fallback.to_token_stream());
         }
         words
     }
