@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use distlock::{LockClient, LockError, LockKey, distributed_lock};
 
 async fn held(client: &LockClient, key: &str) -> bool {
-    client.lock(LockKey::literal(key.to_owned())).try_acquire().await.unwrap().is_none()
+    client.holder(LockKey::literal(key.to_owned())).await.unwrap().is_some()
 }
 
 async fn with_default<T>(test: impl AsyncFnOnce(LockClient) -> T) -> T {

@@ -5,10 +5,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use distlock::{LockClient, LockError, LockKey, distributed_lock};
+use distlock::{LockClient, LockError, LockKey, MemoryStore, distributed_lock};
 
 async fn held(client: &LockClient, key: &str) -> bool {
-    client.lock(LockKey::literal(key.to_owned())).try_acquire().await.unwrap().is_none()
+    client.holder(LockKey::literal(key.to_owned())).await.unwrap().is_some()
 }
 
 struct Json<T>(T);
@@ -119,6 +119,7 @@ async fn placeholders_name_any_binding() {
 
 #[distributed_lock(
     key = "params:fallback:<sku>",
+    wait = "0s",
     client = client,
     fallback = Ok(format!("{sku} {name}")),
     // What a pattern with `..` binds is a reference here.
@@ -143,42 +144,41 @@ async fn a_fallback_sees_the_bindings() {
 }
 
 /// Notes, when it is dropped, its name and whether the lock is held.
+#[derive(Clone)]
 struct Probe {
     name: &'static str,
     key: &'static str,
-    client: LockClient,
+    store: MemoryStore,
     log: Arc<Mutex<Vec<(&'static str, bool)>>>,
 }
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        let mut try_acquire = Box::pin(self.client.lock(LockKey::literal(self.key)).try_acquire());
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        let held = match try_acquire.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(outcome) => outcome.unwrap().is_none(),
-            std::task::Poll::Pending => panic!("the memory store answers at once"),
-        };
+        let held = self.store.get(self.key).is_some();
         self.log.lock().unwrap().push((self.name, held));
     }
 }
 
 struct Probes {
-    key: &'static str,
     client: LockClient,
-    log: Arc<Mutex<Vec<(&'static str, bool)>>>,
+    probe: Probe,
 }
 
 impl Probes {
     fn new(key: &'static str) -> Self {
-        Self { key, client: LockClient::in_memory(), log: Arc::default() }
+        let store = MemoryStore::new();
+        let client = LockClient::builder().memory_store(store.clone()).build().unwrap();
+        Self { client, probe: Probe { name: "original", key, store, log: Arc::default() } }
     }
 
     fn probe(&self, name: &'static str) -> Probe {
-        Probe { name, key: self.key, client: self.client.clone(), log: Arc::clone(&self.log) }
+        let mut probe = self.probe.clone();
+        probe.name = name;
+        probe
     }
 
     fn log(&self) -> Vec<(&'static str, bool)> {
-        std::mem::take(&mut self.log.lock().unwrap())
+        std::mem::take(&mut self.probe.log.lock().unwrap())
     }
 }
 
@@ -193,23 +193,13 @@ async fn owns_much(
     field_only: (Probe, Probe),
     fail: bool,
 ) -> Result<(), LockError> {
-    let local = copy(&field_only.0);
+    let local = field_only.0.clone();
     if fail {
         client.lock(LockKey::literal("")).try_acquire().await?;
         panic!("an empty key is no key");
     }
     drop(local);
     Ok(())
-}
-
-/// Another probe like `probe`.
-fn copy(probe: &Probe) -> Probe {
-    Probe {
-        name: "copy",
-        key: probe.key,
-        client: probe.client.clone(),
-        log: Arc::clone(&probe.log),
-    }
 }
 
 impl Probes {
@@ -267,7 +257,7 @@ async fn a_dropped_call_drops_its_arguments_first() {
     let probes = Probes::new("params:cancelled");
 
     let mut call = Box::pin(waits(&probes.client, probes.probe("a")));
-    while !held(&probes.client, probes.key).await {
+    while probes.probe.store.get("params:cancelled").is_none() {
         assert!(
             tokio::time::timeout(std::time::Duration::from_millis(1), &mut call).await.is_err()
         );

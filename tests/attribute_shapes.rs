@@ -11,7 +11,7 @@ use std::sync::Arc;
 use distlock::{LockClient, LockError, LockKey, distributed_lock};
 
 async fn held(client: &LockClient, key: &str) -> bool {
-    client.lock(LockKey::literal(key.to_owned())).try_acquire().await.unwrap().is_none()
+    client.holder(LockKey::literal(key.to_owned())).await.unwrap().is_some()
 }
 
 /// Runs `test` with a default client of its own.

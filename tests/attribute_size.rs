@@ -12,10 +12,10 @@ macro_rules! pair {
 
             pub(super) async fn plain($($param: $ty),*) -> Result<u8, LockError> $body
 
-            #[distributed_lock(key = "size:<a[0]>")]
+            #[distributed_lock(key = "size:lock")]
             pub(super) async fn locked($($param: $ty),*) -> Result<u8, LockError> $body
 
-            #[distributed_lock(key = "size:<a[0]>", guard = held, lease = "5s", fallback_with = |_| Ok(0))]
+            #[distributed_lock(key = "size:lock", guard = held, lease = "5s", fallback_with = |_| Ok(0))]
             pub(super) async fn fallback($($param: $ty),*) -> Result<u8, LockError> {
                 let _ = held;
                 $body
@@ -29,7 +29,7 @@ pair!(uses_all(a => Big, b => (Big, Big), mut c => Big) {
     c[0] += 1;
     Ok(a[0] + b.0[0] + b.1[0] + c[0])
 });
-pair!(uses_none(a => Big, _b => (Big, Big), _ => Big) {
+pair!(uses_none(_a => Big, _b => (Big, Big), _ => Big) {
     tokio::task::yield_now().await;
     Ok(0)
 });
@@ -43,7 +43,23 @@ pair!(owns(a => Vec<u8>, (b, _) => (String, String)) {
     drop(a);
     Ok(b.as_bytes()[0])
 });
-pair!(never_waits(a => Big) { Ok(a[0]) });
+pair!(never_waits(a => Big) {
+    let first = a[0];
+    Ok(first)
+});
+
+#[distributed_lock(key = "size:<a[0]>")]
+async fn key_of_a_big_argument(a: Big) -> Result<u8, LockError> {
+    tokio::task::yield_now().await;
+    Ok(a[0])
+}
+
+#[test]
+fn what_the_key_looks_at_is_not_stored_again() {
+    let size = size_of_val(&key_of_a_big_argument([0; 1000]));
+
+    assert!(size <= 3 * 1000 + 256, "{size}");
+}
 
 #[test]
 fn a_future_grows_by_its_arguments_and_little_more() {
