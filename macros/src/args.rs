@@ -11,7 +11,11 @@ use crate::diagnostics::{Errors, did_you_mean, list};
 
 /// What stands in the brackets of the attribute, in any order.
 #[derive(Default)]
-pub(crate) struct Args(Vec<Arg>);
+pub(crate) struct Args {
+    all: Vec<Arg>,
+    /// Names whose value could not be read. They are there all the same.
+    faulty: Vec<String>,
+}
 
 /// One `name = value`.
 #[derive(Clone)]
@@ -43,9 +47,10 @@ impl Args {
     pub(crate) fn parse_all(&mut self, input: ParseStream<'_>, known: &Known, errors: &mut Errors) {
         while !input.is_empty() {
             match parse_arg(input, known) {
-                Ok(Parsed::Known(arg)) => self.set_once(arg, errors),
-                Ok(Parsed::Unknown(error)) => errors.push(error),
-                Err(error) => {
+                Parsed::Known(arg) => self.set_once(arg, errors),
+                Parsed::Unknown(error) => errors.push(error),
+                Parsed::Faulty(name, error) => {
+                    self.faulty.push(name);
                     errors.push(error);
                     skip_to_next(input);
                 }
@@ -62,12 +67,17 @@ impl Args {
         if self.get(&arg.name.to_string()).is_some() {
             errors.at(&arg.name, format!("`{}` is given twice; remove one of them", arg.name));
         } else {
-            self.0.push(arg);
+            self.all.push(arg);
         }
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Arg> {
-        self.0.iter().find(|arg| arg.name == name)
+        self.all.iter().find(|arg| arg.name == name)
+    }
+
+    /// Whether the option was written, be it with a mistake.
+    pub(crate) fn mention(&self, name: &str) -> bool {
+        self.get(name).is_some() || self.faulty.iter().any(|faulty| faulty == name)
     }
 }
 
@@ -89,23 +99,30 @@ pub(crate) fn literal(value: &Expr) -> Option<&Lit> {
 
 enum Parsed {
     Known(Arg),
+    /// With the name that was meant.
+    Faulty(String, Error),
     Unknown(Error),
 }
 
-fn parse_arg(input: ParseStream<'_>, known: &Known) -> Result<Parsed> {
+fn parse_arg(input: ParseStream<'_>, known: &Known) -> Parsed {
     if !(input.peek(Ident::peek_any) && input.peek2(Token![=]) && !input.peek2(Token![==])) {
-        return Err(not_an_option(input, known));
+        return not_an_option(input, known);
     }
+    let word = input.fork().call(Ident::parse_any).map(|name| name.to_string());
+    match parse_pair(input) {
+        Ok(arg) if known.options.iter().any(|option| arg.name == option) => Parsed::Known(arg),
+        Ok(arg) => Parsed::Unknown(unknown(&arg.name, known)),
+        Err(error) => Parsed::Faulty(word.unwrap_or_default(), error),
+    }
+}
+
+fn parse_pair(input: ParseStream<'_>) -> Result<Arg> {
     let name = input.call(Ident::parse_any)?;
     let equals: Token![=] = input.parse()?;
     if input.is_empty() || input.peek(Token![,]) {
         return Err(Error::new_spanned(equals, format!("`{name}` needs a value after the `=`")));
     }
-    let value: Expr = input.parse()?;
-    if !known.options.iter().any(|option| name == option) {
-        return Ok(Parsed::Unknown(unknown(&name, known)));
-    }
-    Ok(Parsed::Known(Arg { name, value }))
+    Ok(Arg { name, value: input.parse()? })
 }
 
 fn unknown(name: &Ident, known: &Known) -> Error {
@@ -119,22 +136,22 @@ fn unknown(name: &Ident, known: &Known) -> Error {
     Error::new_spanned(name, format!("unknown option `{word}`{meant}\nthe options are {options}"))
 }
 
-fn not_an_option(input: ParseStream<'_>, known: &Known) -> Error {
+fn not_an_option(input: ParseStream<'_>, known: &Known) -> Parsed {
     if let Ok(text) = input.fork().parse::<syn::LitStr>() {
-        return Error::new_spanned(
-            &text,
-            format!("options have names: write `key = {}`", text.token()),
-        );
+        let message = format!("options have names: write `key = {}`", text.token());
+        return Parsed::Faulty(String::from("key"), Error::new_spanned(&text, message));
     }
     let Ok(name) = input.fork().call(Ident::parse_any) else {
-        return input.error("expected an option, as in `wait = \"3s\"`");
+        let error = input.error("expected an option, as in `wait = \"3s\"`");
+        return Parsed::Faulty(String::new(), error);
     };
     let word = name.to_string();
-    if known.options.contains(&word.as_str()) {
+    let error = if known.options.contains(&word.as_str()) {
         Error::new_spanned(&name, format!("`{word}` needs a value: write `{word} = …`"))
     } else {
         unknown(&name, known)
-    }
+    };
+    Parsed::Faulty(word, error)
 }
 
 /// Skips what cannot be parsed, up to the comma before the next `name =` or to the end. Commas

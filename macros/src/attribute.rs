@@ -11,7 +11,7 @@ use crate::expand::{self, Site};
 use crate::function::Function;
 use crate::params::Params;
 
-pub(crate) fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
+pub(crate) fn distributed_lock(args: TokenStream, item: &TokenStream) -> TokenStream {
     let mut errors = Errors::default();
     let args = Args::parse(args, &KNOWN, &mut errors);
     let function = errors.ok(Function::parse(item.clone()));
@@ -45,7 +45,7 @@ fn expand(args: &Args, function: Option<&Function>, errors: &mut Errors) -> Opti
                 body: boxed.body.clone(),
                 body_span: boxed.body_span,
             };
-            boxed.with_body(&expand::lock(&plan, site))
+            boxed.with_body(&expand::lock(&plan, &site))
         }
         None => {
             let params = Params::take(&mut sig);
@@ -57,7 +57,7 @@ fn expand(args: &Args, function: Option<&Function>, errors: &mut Errors) -> Opti
                 body: function.body.clone(),
                 body_span: function.body_span(),
             };
-            expand::lock(&plan, site)
+            expand::lock(&plan, &site)
         }
     };
     Some(function.with_body(&sig, body))

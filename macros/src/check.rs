@@ -143,6 +143,7 @@ fn keys(
             errors.at(&keys.name, "`key` and `keys` exclude each other; move all keys into `keys`");
             None
         }
+        (None, None) if args.mention("key") || args.mention("keys") => None,
         (None, None) => {
             let example = match scope {
                 Scope::Function { names: [.., last], .. } => format!("stock:lock:<{last}>"),
@@ -166,7 +167,7 @@ fn one_key(
     match crate::args::literal(value) {
         Some(Lit::Str(template)) => key::expand(template, scope, private, errors),
         Some(other) => {
-            errors.at(other, "a key is a text: write `key = \"stock:lock:<sku_id>\"`");
+            errors.at(other, "a key is a text, as in `\"stock:lock:<sku_id>\"`");
             None
         }
         None => {

@@ -4,13 +4,14 @@
 //! for a fallback; inside, everything that the body owns is moved into one future, which the
 //! runtime drops before it releases.
 
-use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::visit_mut::{self, VisitMut};
-use syn::{Path, ReturnType, Signature, Type};
+use syn::{Expr, Path, ReturnType, Signature, Type};
 
 use crate::check::{Fallback, Keys, OnUnavailable, Plan};
 use crate::params::{Params, Words};
+use crate::placeholder::generated_at;
 
 /// The code to be locked.
 pub(crate) struct Site<'a> {
@@ -40,12 +41,12 @@ pub(crate) fn output(sig: &Signature) -> Option<&Type> {
 }
 
 /// Expands to the statements that replace the body.
-pub(crate) fn lock(plan: &Plan, site: Site<'_>) -> TokenStream {
+pub(crate) fn lock(plan: &Plan, site: &Site<'_>) -> TokenStream {
     let held = Ident::new("__held", Span::mixed_site());
     let output = inferable(site.output, site.at);
     let parts = Parts {
         acquire: acquire(plan, site.params),
-        body: body(plan, &site, &output, &held),
+        body: body(plan, site, &output, &held),
         refused: refused(plan, site.params, &output),
         lost: lost(plan, &output),
         slot: plan
@@ -75,7 +76,7 @@ impl Parts {
     fn in_one(self, plan: &Plan) -> TokenStream {
         let Self { acquire, slot, body, refused, lost } = self;
         let private = &plan.private;
-        let acquire = bind(acquire, slot.is_some());
+        let acquire = bind(&acquire, slot.is_some());
         let locked = quote_spanned! {Span::mixed_site()=>
             #acquire
             #slot
@@ -116,7 +117,7 @@ impl Parts {
     fn in_two_steps(self, plan: &Plan) -> TokenStream {
         let Self { acquire, slot, body, refused, lost } = self;
         let private = &plan.private;
-        let acquire = bind(acquire, slot.is_some());
+        let acquire = bind(&acquire, slot.is_some());
         let lost = if plan.never_reports_loss() {
             quote_spanned!(Span::mixed_site()=> __failure.never())
         } else {
@@ -142,7 +143,7 @@ impl Parts {
     }
 }
 
-fn bind(acquire: TokenStream, is_mut: bool) -> TokenStream {
+fn bind(acquire: &TokenStream, is_mut: bool) -> TokenStream {
     let mutability = is_mut.then(|| quote!(mut));
     quote_spanned!(Span::mixed_site()=> let #mutability __acquire = #acquire;)
 }
@@ -161,12 +162,19 @@ fn acquire(plan: &Plan, params: &Params) -> TokenStream {
     };
     let function = Ident::new(&function, Span::mixed_site());
     let client = match &plan.client {
-        Some(client) => quote_spanned!(Span::mixed_site()=> #private::client(&(#client))),
+        Some(client) => {
+            let (first, _) = around(client);
+            let (private, inner) =
+                (located(private, first), call(client.to_token_stream(), client));
+            let argument = call(quote_spanned!(first=> &#inner), client);
+            quote_spanned!(first=> #private::client #argument)
+        }
         None => quote_spanned!(Span::mixed_site()=> #private::default_client()),
     };
     let strict = plan.never_reports_loss().then_some(false);
     let options = plan.settings.expand(private, strict);
     let mut words = Words::of(key.clone());
+    let allow = params.allow(&words);
     words.add(client.clone());
     for value in plan.settings.expressions() {
         words.add(value.to_token_stream());
@@ -175,6 +183,7 @@ fn acquire(plan: &Plan, params: &Params) -> TokenStream {
     let acquire = quote_spanned! {Span::mixed_site()=>
         {
             #peek
+            #allow
             let __key = #key;
             let __client = #client;
             let __options = #options;
@@ -197,7 +206,6 @@ fn body(plan: &Plan, site: &Site<'_>, output: &TokenStream, held: &Ident) -> Tok
     // Makes the compiler expect the return type in the body, and point at it.
     let edge = quote_spanned! {Span::mixed_site()=>
         if let #private::Some(__value) = #private::None::<#output> {
-            #[allow(unreachable_code)]
             return __value;
         }
     };
@@ -207,9 +215,9 @@ fn body(plan: &Plan, site: &Site<'_>, output: &TokenStream, held: &Ident) -> Tok
     let method = Ident::new(method, Span::mixed_site());
     let guard = plan.guard.as_ref().map(|guard| quote!(let #guard = #held.#method();));
     let body = &site.body;
-    let mut block = Group::new(proc_macro2::Delimiter::Brace, quote!(#edge #hold #guard #body));
+    let mut block = Group::new(Delimiter::Brace, quote!(#edge #hold #guard #body));
     block.set_span(site.body_span);
-    quote_spanned!(Span::mixed_site()=> async move #block)
+    quote_spanned!(site.body_span=> async move #block)
 }
 
 /// The value when the body never started.
@@ -227,8 +235,9 @@ fn refused(plan: &Plan, params: &Params, output: &TokenStream) -> TokenStream {
         }
         Fallback::With(with) => {
             let open = params.open(&Words::of(with.to_token_stream()));
+            let call = fallback_with(private, with);
             quote_spanned! {Span::mixed_site()=>
-                { #open #private::fallback_with(#with, __error) }
+                { #open #call }
             }
         }
     }
@@ -244,10 +253,41 @@ fn lost(plan: &Plan, output: &TokenStream) -> TokenStream {
         Fallback::Value(_) => quote_spanned! {Span::mixed_site()=>
             <#output as #private::FromLostLock>::from_lost_lock(__error)
         },
-        Fallback::With(with) => quote_spanned! {Span::mixed_site()=>
-            #private::fallback_with(#with, __error)
-        },
+        Fallback::With(with) => fallback_with(private, with),
     }
+}
+
+/// `fallback_with(with, __error)`, as if `with` were called where it stands.
+fn fallback_with(private: &TokenStream, with: &Expr) -> TokenStream {
+    let error = Ident::new("__error", Span::mixed_site());
+    let arguments = call(quote!(#with, #error), with);
+    let (first, _) = around(with);
+    let private = located(private, first);
+    quote_spanned!(first=> #private::fallback_with #arguments)
+}
+
+/// `(arguments)`, which ends where `expr` ends.
+fn call(arguments: TokenStream, expr: &Expr) -> Group {
+    let mut group = Group::new(Delimiter::Parenthesis, arguments);
+    group.set_span(around(expr).1);
+    group
+}
+
+/// Where `expr` begins and ends, for code of ours that an error should point at it for.
+fn around(expr: &Expr) -> (Span, Span) {
+    let mut tokens = expr.to_token_stream().into_iter().map(|token| token.span());
+    let first = tokens.next().unwrap_or_else(Span::call_site);
+    let last = tokens.last().unwrap_or(first);
+    (generated_at(first), generated_at(last))
+}
+
+/// The same tokens, meaning the same, at another place.
+fn located(tokens: &TokenStream, at: Span) -> TokenStream {
+    let located = tokens.clone().into_iter().map(|mut token| {
+        token.set_span(at.resolved_at(token.span()));
+        token
+    });
+    located.collect()
 }
 
 /// The return type where only a type that can be inferred may stand.

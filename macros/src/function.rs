@@ -74,11 +74,12 @@ impl Function {
                  `#[distributed_lock]` above that attribute",
             );
         }
-        let boxes = matches!(
+        let starts_with_box = matches!(
             self.body.clone().into_iter().next(),
             Some(TokenTree::Ident(name)) if name == "Box"
         );
-        if boxes {
+        let mut lifetimes = self.sig.generics.lifetimes();
+        if starts_with_box || lifetimes.any(|param| param.lifetime.ident == "async_trait") {
             return (
                 fn_token,
                 "this function boxes a future in a way that is not known here, and the lock has to \
@@ -130,7 +131,7 @@ fn refuse_other_item(input: ParseStream<'_>) -> Result<()> {
     };
     Err(Error::new_spanned(
         &word,
-        format!("`#[distributed_lock]` goes on an `async fn`, and this is `{item}`; {remedy}"),
+        format!("`#[distributed_lock]` goes on an `async fn`, not on `{item}` items; {remedy}"),
     ))
 }
 

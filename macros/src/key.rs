@@ -37,7 +37,7 @@ pub(crate) fn expand(
                 match placeholder::expand(part, &text, literal, scope) {
                     Ok(value) => {
                         let value = placeholder::reference(&value, literal.span());
-                        parts.extend(quote_spanned!(span=> .value(#name, #private::part(#value))));
+                        parts.extend(quote_spanned!(span=> .value(#name, #value)));
                     }
                     Err(error) => {
                         errors.at(literal, error);
@@ -48,7 +48,7 @@ pub(crate) fn expand(
         }
     }
     if let Scope::Function { names, .. } = scope
-        && let Some(error) = placeholder::mistaken_for_text(&text, names)
+        && let Some(error) = placeholder::mistaken_for_text(&text, &template, names)
     {
         errors.at(literal, error);
         complete = false;

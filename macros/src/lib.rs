@@ -22,7 +22,7 @@ use proc_macro::TokenStream;
 /// See `distlock::distributed_lock`.
 #[proc_macro_attribute]
 pub fn distributed_lock(args: TokenStream, item: TokenStream) -> TokenStream {
-    attribute::distributed_lock(args.into(), item.into()).into()
+    attribute::distributed_lock(args.into(), &item.into()).into()
 }
 
 /// Makes a `LockKey` from a template and the variables in scope.

@@ -29,7 +29,8 @@ pub(crate) fn lock_template(input: TokenStream) -> TokenStream {
         let path = parse_crate(input)?;
         let private = private_door(path.as_ref());
         if input.is_empty() {
-            return Err(input.error(
+            return Err(syn::Error::new(
+                Span::call_site(),
                 "`lock_template!` declares locks, as in \
                  `lock_template!(pub STOCK = \"stock:lock:<sku_id>\", wait = \"3s\")`",
             ));
@@ -83,7 +84,7 @@ impl Declaration {
         let Self { attrs, vis, name, template, settings } = self;
         let text = template.value();
         let (arguments, parts) = match Template::parse(&text) {
-            Ok(parsed) => fill(&parsed, &text, template, private, errors),
+            Ok(parsed) => fill(&parsed, &text, template, errors),
             Err(error) => {
                 errors.at(template, error);
                 (Vec::new(), TokenStream::new())
@@ -138,7 +139,6 @@ fn fill(
     template: &Template<'_>,
     text: &str,
     literal: &LitStr,
-    private: &TokenStream,
     errors: &mut Errors,
 ) -> (Vec<Ident>, TokenStream) {
     let mut arguments: Vec<Ident> = Vec::new();
@@ -162,7 +162,7 @@ fn fill(
                     continue;
                 };
                 name.set_span(Span::mixed_site().located_at(literal.span()));
-                parts.extend(quote!(.value(#written, #private::part(#name))));
+                parts.extend(quote!(.value(#written, #name)));
                 if !arguments.contains(&name) {
                     arguments.push(name);
                 }
@@ -183,7 +183,7 @@ fn without_comma(tokens: TokenStream, errors: &mut Errors) -> TokenStream {
     match tokens.next() {
         Some(proc_macro2::TokenTree::Punct(comma)) if comma.as_char() == ',' => {}
         Some(other) => {
-            errors.at(other, "expected a comma and the settings of the lock, or the end")
+            errors.at(other, "expected a comma and the settings of the lock, or the end");
         }
         None => {}
     }

@@ -75,7 +75,8 @@ impl Params {
         // the reverse of their declaration.
         let captures = self.owned.iter().rev().map(|Owned { attrs, name }| {
             let span = Span::mixed_site().located_at(name.span());
-            quote_spanned!(span=> #(#attrs)* let _ = &#name;)
+            let allow = is_underscored(name).then(allow_underscored);
+            quote_spanned!(span=> #(#attrs)* #allow let _ = &#name;)
         });
         let opened = self.opened.iter().filter(|opened| !matches!(opened.pat, Pat::Wild(_)));
         let opened =
@@ -89,12 +90,17 @@ impl Params {
             !ours
                 && !bound_inside.contains(&owned.name)
                 && owned.name != "self"
-                && !name.starts_with("__")
-                && !name.starts_with('_')
+                && !is_underscored(&owned.name)
                 && !used.contain(&name)
         });
         let unused = unused.map(|Owned { attrs, name }| quote!({ #(#attrs)* let #name = 0_u8; }));
         quote!(#(#captures)* #(#opened)* #(#unused)*)
+    }
+
+    /// What a statement of ours needs to be attributed with to use what `used` names.
+    pub(crate) fn allow(&self, used: &Words) -> Option<TokenStream> {
+        let mut names = self.names.iter().filter(|name| is_underscored(name));
+        names.any(|name| used.contain(&name.to_string())).then(allow_underscored)
     }
 
     /// Statements that make what `used` names visible outside of the inner block, by reference.
@@ -123,6 +129,16 @@ impl Params {
             })
             .collect()
     }
+}
+
+/// Whether the name says that the variable is unused.
+fn is_underscored(name: &Ident) -> bool {
+    name.to_string().starts_with('_')
+}
+
+/// For code of ours that uses a variable all the same.
+fn allow_underscored() -> TokenStream {
+    quote!(#[allow(clippy::used_underscore_binding)])
 }
 
 /// The attributes of a parameter that its variables keep.

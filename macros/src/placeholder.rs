@@ -1,7 +1,7 @@
 //! What may stand between the brackets of a template in Rust code: a variable or `self`, then
 //! fields, tuple indices, method calls and indexing; or a constant `Self::NAME`.
 
-use distlock_template::{Placeholder, TemplateError};
+use distlock_template::{Placeholder, Template, TemplateError};
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::{Expr, ExprPath, LitStr, PathArguments};
@@ -28,33 +28,32 @@ pub(crate) fn expand(
     };
     let expr: Expr = syn::parse_str(placeholder.text())
         .map_err(|_error| refuse(not_a_value(placeholder.text(), scope)))?;
-    check(&expr, scope).map_err(refuse)?;
+    check(&expr, placeholder.text(), scope).map_err(refuse)?;
     Ok(scope.resolve(expr.into_token_stream(), literal.span()))
 }
 
 /// What is wrong, and what to write.
 type Refusal = (String, String);
 
-fn check(expr: &Expr, scope: &Scope<'_>) -> Result<(), Refusal> {
+fn check(expr: &Expr, written: &str, scope: &Scope<'_>) -> Result<(), Refusal> {
     match expr {
         Expr::Path(path) if path.attrs.is_empty() && path.qself.is_none() => {
-            check_path(path, scope)
+            check_path(path, written, scope)
         }
-        Expr::Field(field) => check(&field.base, scope),
-        Expr::MethodCall(call) => check(&call.receiver, scope),
-        Expr::Index(index) => check(&index.expr, scope),
-        Expr::Paren(paren) => check(&paren.expr, scope),
-        other => Err(not_a_value(&other.to_token_stream().to_string(), scope)),
+        Expr::Field(field) => check(&field.base, written, scope),
+        Expr::MethodCall(call) => check(&call.receiver, written, scope),
+        Expr::Index(index) => check(&index.expr, written, scope),
+        Expr::Paren(paren) => check(&paren.expr, written, scope),
+        _ => Err(not_a_value(written, scope)),
     }
 }
 
-fn check_path(path: &ExprPath, scope: &Scope<'_>) -> Result<(), Refusal> {
+fn check_path(path: &ExprPath, written: &str, scope: &Scope<'_>) -> Result<(), Refusal> {
     let path = &path.path;
     let plain =
         path.segments.iter().all(|segment| matches!(segment.arguments, PathArguments::None));
-    let written = || path.to_token_stream().to_string().replace(' ', "");
     let Scope::Function { names, receiver } = scope else {
-        return if plain { Ok(()) } else { Err(not_a_value(&written(), scope)) };
+        return if plain { Ok(()) } else { Err(not_a_value(written, scope)) };
     };
     if let Some(name) = path.get_ident() {
         if name == "self" {
@@ -71,7 +70,7 @@ fn check_path(path: &ExprPath, scope: &Scope<'_>) -> Result<(), Refusal> {
     let is_constant = path.leading_colon.is_none()
         && path.segments.len() == 2
         && path.segments[0].ident == "Self";
-    if plain && is_constant { Ok(()) } else { Err(not_a_value(&written(), scope)) }
+    if plain && is_constant { Ok(()) } else { Err(not_a_value(written, scope)) }
 }
 
 fn unknown_name(name: &Ident, names: &[Ident]) -> Refusal {
@@ -101,7 +100,6 @@ fn not_a_value(written: &str, scope: &Scope<'_>) -> Refusal {
         Scope::Open => "a variable",
     };
     let layer = ["header:", "query:"].iter().any(|source| written.starts_with(source))
-        || ["method", "path"].contains(&written)
         || written.contains(" as ");
     if layer {
         return (
@@ -169,22 +167,28 @@ pub(crate) fn generated_at(literal: Span) -> Span {
     Span::mixed_site().located_at(literal)
 }
 
-/// Whether a text that is literal for us was probably meant as a placeholder: `{sku_id}` and
-/// `#sku_id` mean the parameter in other libraries.
-pub(crate) fn mistaken_for_text(template: &str, names: &[Ident]) -> Option<TemplateError> {
+/// Finds text that is literal for us but was probably meant as a placeholder: `{sku_id}` and
+/// `#{sku_id}` mean the parameter in other libraries.
+pub(crate) fn mistaken_for_text(
+    template: &str,
+    parsed: &Template<'_>,
+    names: &[Ident],
+) -> Option<TemplateError> {
+    let is_text = |at: usize| parsed.placeholders().all(|part| !part.span().contains(&at));
     names.iter().find_map(|name| {
-        let written = [format!("${{{name}}}"), format!("#{{{name}}}"), format!("{{{name}}}")];
-        let (at, written) =
-            written.iter().find_map(|written| Some((template.find(written.as_str())?, written)))?;
-        Some(TemplateError::new(
-            template,
-            at..at + written.len(),
-            format!("`{written}` is literal text, so every call would share one lock"),
-            format!(
-                "write `<{name}>` for the value of `{name}`, or `{{<{name}>}}` for a Redis Cluster \
-                 hash tag around it"
-            ),
-        ))
+        ["${", "#{", "{"].iter().find_map(|open| {
+            let written = format!("{open}{name}}}");
+            let at = template.match_indices(&written).map(|(at, _)| at).find(|at| is_text(*at))?;
+            Some(TemplateError::new(
+                template,
+                at..at + written.len(),
+                format!("`{written}` is literal text, so every call would share one lock"),
+                format!(
+                    "write `<{name}>` for the value of `{name}`, or `{{<{name}>}}` for a Redis \
+                     Cluster hash tag around it"
+                ),
+            ))
+        })
     })
 }
 

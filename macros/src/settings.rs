@@ -187,7 +187,7 @@ pub(crate) fn choice<T: Copy>(arg: &Arg, choices: &[(&str, T)], errors: &mut Err
     }
     let all: Vec<String> = words().map(|word| format!("`{name} = \"{word}\"`")).collect();
     let meant = if is_text { did_you_mean(&written, words()) } else { String::new() };
-    errors.at(&arg.value, format!("`{name}` is {}{meant}", all.join(" or ")));
+    errors.at(&arg.value, format!("write {}{meant}", all.join(" or ")));
     None
 }
 
@@ -196,7 +196,7 @@ fn switch(arg: &Arg, errors: &mut Errors) -> Option<bool> {
         return Some(*value);
     }
     let name = &arg.name;
-    errors.at(&arg.value, format!("`{name}` is `{name} = true` or `{name} = false`"));
+    errors.at(&arg.value, format!("write `{name} = true` or `{name} = false`"));
     None
 }
 

@@ -129,10 +129,12 @@ fn find_unit(
             format!("`{text}` has no unit; did you mean `{text}{meant}`?")
         }
         Some(meant) if is_last => {
-            format!(
-                "`{text}` has the unit `{unit}`; did you mean `{before}{number}{}`?",
-                meant.name
-            )
+            let fault = if unit.contains(char::is_whitespace) {
+                String::from("a space in it")
+            } else {
+                format!("the unit `{unit}`")
+            };
+            format!("`{text}` has {fault}; did you mean `{before}{number}{}`?", meant.name)
         }
         _ => format!("`{text}` has the unknown unit `{unit}`; {EXAMPLES}"),
     }))

@@ -157,8 +157,10 @@ impl fmt::Display for TemplateError {
         let before = visible(&template[..span.start]).chars().count();
         let marked = visible(&template[span.clone()]).chars().count().max(1);
         writeln!(f, "{message}")?;
-        writeln!(f, "  {}", visible(template))?;
-        writeln!(f, "  {:before$}{:^<marked$}", "", "")?;
+        if !template.trim().is_empty() {
+            writeln!(f, "  {}", visible(template))?;
+            writeln!(f, "  {:before$}{:^<marked$}", "", "")?;
+        }
         f.write_str(remedy)
     }
 }

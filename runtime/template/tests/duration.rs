@@ -43,9 +43,9 @@ fn refusals_say_what_to_write() {
         ("1m30", "`1m30` has no unit; did you mean `1m30s`?"),
         ("1s500", "`1s500` has no unit; did you mean `1s500ms`?"),
         ("1.5", "`1.5` has no unit; did you mean `1.5s`?"),
-        ("10 s", "`10 s` has the unit ` s`; did you mean `10s`?"),
+        ("10 s", "`10 s` has a space in it; did you mean `10s`?"),
         ("10sec", "`10sec` has the unit `sec`; did you mean `10s`?"),
-        ("5 minutes", "`5 minutes` has the unit ` minutes`; did you mean `5m`?"),
+        ("5 minutes", "`5 minutes` has a space in it; did you mean `5m`?"),
         ("10S", "`10S` has the unit `S`; did you mean `10s`?"),
         ("1h5min", "`1h5min` has the unit `min`; did you mean `1h5m`?"),
         (

@@ -1,0 +1,12 @@
+//! What the macros accept and refuse, and in which words. `TRYBUILD=overwrite` writes the words down
+//! anew; read them then as carefully as code.
+
+#[test]
+fn what_is_accepted_compiles() {
+    trybuild::TestCases::new().pass("tests/ui/pass/*.rs");
+}
+
+#[test]
+fn what_is_refused_says_what_to_write() {
+    trybuild::TestCases::new().compile_fail("tests/ui/fail/*.rs");
+}
