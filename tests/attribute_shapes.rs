@@ -193,6 +193,66 @@ async fn results_borrow_from_arguments() {
     .await;
 }
 
+#[distributed_lock(key = "shape:dyn")]
+async fn boxed_iterator(node: &Node) -> Result<Box<dyn Iterator<Item = &str> + '_>, LockError> {
+    Ok(Box::new(node.children.iter().map(String::as_str)))
+}
+
+#[distributed_lock(key = "shape:impl_borrow")]
+async fn impl_iterator<'a>(
+    node: &'a Node,
+    _: &str,
+) -> Result<impl Iterator<Item = &'a str> + use<'a>, LockError> {
+    Ok(node.children.iter().map(String::as_str))
+}
+
+trait Named {
+    type Error;
+    type Name<'a>
+    where
+        Self: 'a;
+
+    async fn named(&self) -> Result<Self::Name<'_>, Self::Error>;
+}
+
+impl Named for Node {
+    type Error = LockError;
+    type Name<'a> = &'a str;
+
+    #[distributed_lock(key = "shape:projection")]
+    async fn named(&self) -> Result<Self::Name<'_>, Self::Error> {
+        Ok(&self.children[0])
+    }
+}
+
+#[tokio::test]
+async fn opaque_and_projected_results_borrow_as_well() {
+    with_default(async |_| {
+        let node = Node { children: vec!["a".into(), "b".into()] };
+        assert_eq!(boxed_iterator(&node).await.unwrap().count(), 2);
+        assert_eq!(impl_iterator(&node, "").await.unwrap().count(), 2);
+        assert_eq!(node.named().await.unwrap(), "a");
+    })
+    .await;
+}
+
+#[distributed_lock(key = "shape:never", fallback_with = |error| panic!("{error}"))]
+async fn never() -> ! {
+    panic!("on purpose")
+}
+
+#[tokio::test]
+async fn a_function_that_never_returns_releases_when_it_panics() {
+    with_default(async |client| {
+        let default = client.clone();
+        let diverges =
+            tokio::spawn(async move { default.scope_default(async { never().await }).await });
+        assert!(diverges.await.unwrap_err().is_panic());
+        assert!(!held(&client, "shape:never").await);
+    })
+    .await;
+}
+
 type Callback = Box<dyn Fn() -> u8 + Send + Sync>;
 
 #[distributed_lock(key = "shape:coercion")]
@@ -336,6 +396,39 @@ async fn stacked(client: &LockClient, id: u64, pair: (u8, u8)) -> Result<bool, L
         && held(client, &format!("shape:inner:{id}:{}", pair.0)).await)
 }
 
+struct Request {
+    id: u64,
+    name: String,
+    #[allow(dead_code)]
+    note: String,
+}
+
+#[distributed_lock(key = "shape:opened:outer:<id>:<name>", client = client)]
+#[distributed_lock(key = "shape:opened:middle:<name>", client = client)]
+#[distributed_lock(key = "shape:opened:inner:<id>", client = client, when = *id > 0)]
+async fn stacked_on_a_pattern(
+    client: &LockClient,
+    Request { id, name, .. }: Request,
+    _: (),
+) -> Result<bool, LockError> {
+    let keys = [
+        format!("shape:opened:outer:{id}:{name}"),
+        format!("shape:opened:middle:{name}"),
+        format!("shape:opened:inner:{id}"),
+    ];
+    for key in keys {
+        if !held(client, &key).await {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[distributed_lock(key = "shape:const:<N>:<id>")]
+async fn const_in_key<const N: usize>(id: u64) -> Result<[u64; N], LockError> {
+    Ok([id; N])
+}
+
 macro_rules! locked {
     ($name:ident, $key:literal, $param:ident, $value:expr) => {
         #[distributed_lock(key = $key, wait = "1s")]
@@ -369,6 +462,9 @@ async fn attributes_recursion_stacking_and_macros_work() {
         assert_eq!(recursion(4).await.unwrap(), 4);
         assert_eq!(same_key(4).await.unwrap(), 4);
         assert!(stacked(&client, 1, (2, 3)).await.unwrap());
+        let request = Request { id: 1, name: "x".into(), note: "y".into() };
+        assert!(stacked_on_a_pattern(&client, request, ()).await.unwrap());
+        assert_eq!(const_in_key::<2>(3).await.unwrap(), [3, 3]);
         assert_eq!(from_macro(1).await.unwrap(), 2);
         assert_eq!(inside_macro(1).await.unwrap(), 2);
         assert_eq!(mixed_macro(1).await.unwrap(), 1);

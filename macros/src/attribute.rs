@@ -48,7 +48,7 @@ fn expand(args: &Args, function: Option<&Function>, errors: &mut Errors) -> Opti
             boxed.with_body(&expand::lock(&plan, &site))
         }
         None => {
-            let params = Params::take(&mut sig);
+            let params = Params::take(&mut sig, &function.body);
             let plan = check::plan(args, &params, errors)?;
             let site = Site {
                 params: &params,

@@ -204,7 +204,8 @@ fn acquire(plan: &Plan, params: &Params) -> TokenStream {
 fn body(plan: &Plan, site: &Site<'_>, output: &TokenStream, held: &Ident) -> TokenStream {
     let private = &plan.private;
     // Makes the compiler expect the return type in the body, and point at it.
-    let edge = quote_spanned! {Span::mixed_site()=>
+    let at = output.clone().into_iter().next().map_or_else(Span::call_site, |token| token.span());
+    let edge = quote_spanned! {generated_at(at)=>
         if let #private::Some(__value) = #private::None::<#output> {
             return __value;
         }

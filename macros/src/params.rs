@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
+use syn::parse::Parser;
 use syn::spanned::Spanned;
 use syn::{Attribute, FnArg, Pat, PatIdent, ReceiverKind, Signature, Type};
 
@@ -20,6 +21,8 @@ pub(crate) struct Params {
     pub(crate) owned: Vec<Owned>,
     /// Parameters that the signature now gives a name of ours.
     opened: Vec<Opened>,
+    /// Those that another lock on the same function gave such a name; its body opens them.
+    opened_inside: Vec<Opened>,
 }
 
 /// A variable that may own something.
@@ -37,8 +40,9 @@ struct Opened {
 impl Params {
     /// Reads the parameters. Those whose pattern leaves part of the value behind are renamed in
     /// the signature; all else stays as it is.
-    pub(crate) fn take(sig: &mut Signature) -> Self {
+    pub(crate) fn take(sig: &mut Signature, body: &TokenStream) -> Self {
         let mut params = Self::default();
+        params.names.extend(sig.generics.const_params().map(|param| param.ident.clone()));
         for (index, input) in sig.inputs.iter_mut().enumerate() {
             match input {
                 FnArg::Receiver(receiver) => {
@@ -49,11 +53,21 @@ impl Params {
                     params.receiver = Some(name);
                 }
                 FnArg::Typed(param) => {
-                    params.names.extend(pattern::bindings(&param.pat));
                     let attrs = carried(&param.attrs);
+                    let argument = argument(index, param.pat.span());
+                    match opened_by_another(&param.pat, &argument, body) {
+                        None => params.names.extend(pattern::bindings(&param.pat)),
+                        Some(pat) => {
+                            params.names.extend(pattern::bindings(&pat));
+                            let argument = pattern::bindings(&param.pat).remove(0);
+                            params.opened_inside.push(Opened {
+                                attrs: attrs.clone(),
+                                argument,
+                                pat,
+                            });
+                        }
+                    }
                     if !pattern::takes_all(&param.pat) {
-                        let span = Span::mixed_site().located_at(param.pat.span());
-                        let argument = Ident::new(&format!("__arg{index}"), span);
                         let pat = std::mem::replace(&mut *param.pat, name_pattern(&argument));
                         params.owned.push(Owned { attrs: attrs.clone(), name: argument.clone() });
                         params.opened.push(Opened { attrs, argument, pat });
@@ -97,6 +111,10 @@ impl Params {
         quote!(#(#captures)* #(#opened)* #(#unused)*)
     }
 
+    fn all_opened(&self) -> impl Iterator<Item = &Opened> {
+        self.opened.iter().chain(&self.opened_inside)
+    }
+
     /// What a statement of ours needs to be attributed with to use what `used` names.
     pub(crate) fn allow(&self, used: &Words) -> Option<TokenStream> {
         let mut names = self.names.iter().filter(|name| is_underscored(name));
@@ -106,13 +124,13 @@ impl Params {
     /// Statements that make what `used` names visible outside of the inner block, by reference.
     pub(crate) fn peek(&self, used: &Words) -> TokenStream {
         let uses = |name: &Ident| used.contain(&name.to_string());
-        self.opened
-            .iter()
+        self.all_opened()
             .filter(|opened| pattern::bindings(&opened.pat).iter().any(uses))
             .map(|Opened { attrs, argument, pat }| {
+                let allow = used.allow_unused(&pattern::bindings(pat));
                 let (pat, of_reference) = pattern::by_reference(pat, &uses);
                 let and = of_reference.then(|| quote!(&));
-                quote!(#(#attrs)* let #pat = #and #argument;)
+                quote!(#(#attrs)* #allow let #pat = #and #argument;)
             })
             .collect()
     }
@@ -120,15 +138,46 @@ impl Params {
     /// The same by value, for code that runs in place of the inner block.
     pub(crate) fn open(&self, used: &Words) -> TokenStream {
         let uses = |name: &Ident| used.contain(&name.to_string());
-        self.opened
-            .iter()
+        self.all_opened()
             .filter(|opened| pattern::bindings(&opened.pat).iter().any(uses))
             .map(|Opened { attrs, argument, pat }| {
+                let allow = used.allow_unused(&pattern::bindings(pat));
                 let pat = pattern::by_value(pat, &uses);
-                quote!(#(#attrs)* let #pat = #argument;)
+                quote!(#(#attrs)* #allow let #pat = #argument;)
             })
             .collect()
     }
+}
+
+/// The name that a parameter gets whose pattern is opened in the inner block.
+fn argument(index: usize, at: Span) -> Ident {
+    Ident::new(&format!("__arg{index}"), Span::mixed_site().located_at(at))
+}
+
+/// Finds the pattern that `pat` had before another lock on this function made it `argument`: as
+/// `let PATTERN = argument;` in the body.
+fn opened_by_another(pat: &Pat, argument: &Ident, body: &TokenStream) -> Option<Pat> {
+    let Pat::Ident(name) = pat else { return None };
+    if name.ident != *argument {
+        return None;
+    }
+    let tokens: Vec<TokenTree> = body.clone().into_iter().collect();
+    let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| token.to_string() == word);
+    let here = (0..tokens.len()).find_map(|start| {
+        let end = (start + 2..tokens.len()).find(|&at| is(at, "=") || is(at, ";"))?;
+        let found = is(start, "let")
+            && is(end, "=")
+            && is(end + 1, &argument.to_string())
+            && is(end + 2, ";");
+        let pattern: TokenStream = tokens[start + 1..end].iter().cloned().collect();
+        found.then(|| Pat::parse_single.parse2(pattern).ok())?
+    });
+    here.or_else(|| {
+        tokens.iter().find_map(|token| match token {
+            TokenTree::Group(group) => opened_by_another(pat, argument, &group.stream()),
+            _ => None,
+        })
+    })
 }
 
 /// Whether the name says that the variable is unused.
@@ -188,6 +237,17 @@ impl Words {
     }
 
     pub(crate) fn contain(&self, name: &str) -> bool {
-        self.identifiers.contains(name) || self.literals.contains(name)
+        let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
+        self.identifiers.contains(name)
+            || self.literals.split(|c| !part_of_word(c)).any(|word| word == name)
+    }
+
+    /// For code that uses some of `names`, if that is only guessed from a literal.
+    fn allow_unused(&self, names: &[Ident]) -> Option<TokenStream> {
+        let guessed = |name: &Ident| {
+            let name = name.to_string();
+            !self.identifiers.contains(&name) && self.contain(&name)
+        };
+        names.iter().any(guessed).then(|| quote!(#[allow(unused_variables)]))
     }
 }
