@@ -396,6 +396,29 @@ async fn stacked(client: &LockClient, id: u64, pair: (u8, u8)) -> Result<bool, L
         && held(client, &format!("shape:inner:{id}:{}", pair.0)).await)
 }
 
+type Log = std::sync::Mutex<Vec<&'static str>>;
+
+fn note<'a>(log: &Log, what: &'static str, client: &'a LockClient) -> &'a LockClient {
+    log.lock().unwrap().push(what);
+    client
+}
+
+#[distributed_lock(key = "shape:order:a", client = note(log, "upper", client))]
+#[distributed_lock(key = "shape:order:b", client = note(log, "lower", client))]
+async fn stacked_order(client: &LockClient, log: &Log) -> Result<(), LockError> {
+    note(log, "body", client);
+    Ok(())
+}
+
+#[tokio::test]
+async fn of_two_locks_the_lower_one_is_taken_first() {
+    let log = Log::default();
+
+    stacked_order(&LockClient::in_memory(), &log).await.unwrap();
+
+    assert_eq!(*log.lock().unwrap(), ["lower", "upper", "body"]);
+}
+
 struct Request {
     id: u64,
     name: String,
