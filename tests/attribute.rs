@@ -157,6 +157,7 @@ async fn fallback_with_is_called_for_refusal_and_for_loss() {
     assert_eq!(call(1).await, "ran");
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "that is what `fallback_with` calls")]
 fn kind(error: LockError) -> Option<LockErrorKind> {
     Some(error.kind())
 }
@@ -199,7 +200,7 @@ async fn a_plain_value_and_fallback_go_with_signal() {
 #[distributed_lock(key = "attr:guard:<id>", client = client, guard = lock)]
 async fn with_guard(client: &LockClient, id: u64) -> Result<String, LockError> {
     let _ = client;
-    Ok(lock.key().to_string())
+    Ok(lock.key().to_owned())
 }
 
 #[tokio::test]

@@ -85,7 +85,7 @@ impl Shop for North {
 
     #[distributed_lock(key = "boxed:arc:<self.id>", guard = lock)]
     async fn by_arc(self: Arc<Self>, client: &LockClient) -> Result<bool, LockError> {
-        Ok(held(client, &lock.key().to_string()).await)
+        Ok(held(client, lock.key()).await)
     }
 
     #[distributed_lock(key = "boxed:patterns:<sku>:<count>")]

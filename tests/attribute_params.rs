@@ -98,7 +98,8 @@ async fn nested(
 
 #[distributed_lock(key = "params:raw:<r#type>", client = client)]
 async fn raw_name(client: &LockClient, r#type: &str) -> Result<bool, LockError> {
-    Ok(held(client, &format!("params:raw:{type}", type = r#type)).await)
+    let name = r#type;
+    Ok(held(client, &format!("params:raw:{name}")).await)
 }
 
 #[tokio::test]
@@ -183,7 +184,7 @@ impl Probes {
 }
 
 #[allow(unused_variables)]
-#[distributed_lock(key = "params:drop", client = client.clone())]
+#[distributed_lock(key = "params:drop", client = client)]
 async fn owns_much(
     client: LockClient,
     unused: Probe,

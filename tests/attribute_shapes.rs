@@ -2,6 +2,12 @@
 //! it, and means the same.
 
 #![deny(warnings)]
+#![allow(
+    clippy::double_must_use,
+    clippy::mixed_attributes_style,
+    clippy::needless_arbitrary_self_type,
+    reason = "people write that, too"
+)]
 
 use std::fmt::{Debug, Display};
 use std::pin::Pin;
@@ -118,7 +124,7 @@ where
     {
         let _ = key;
         with(&self.items[0]);
-        Ok(&self.items[N - N])
+        Ok(&self.items[N - 1])
     }
 }
 
@@ -135,7 +141,7 @@ async fn generics_lifetimes_and_where_clauses_are_kept() {
     with_default(async |_| {
         let items = [3, 4];
         let generic_shop = Generic { items: &items };
-        assert_eq!(generic_shop.first("k", |x| x).await.unwrap(), &3);
+        assert_eq!(generic_shop.first("k", |x| x).await.unwrap(), &4);
         assert_eq!(generic("x", [0; 4]).await.unwrap(), ("x", 4));
     })
     .await;
