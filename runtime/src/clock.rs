@@ -72,6 +72,13 @@ impl Sub<Duration> for Timestamp {
     }
 }
 
+/// The wall clock, in microseconds since 1970: for what must go on after a restart, never for
+/// durations.
+pub(crate) fn unix_micros() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

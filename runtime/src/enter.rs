@@ -3,16 +3,18 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use crate::backend::BoxFuture;
 use crate::driver::Core;
 use crate::entered::Entered;
 use crate::error::{LockError, LockErrorKind};
+use crate::held::HeldLock;
 use crate::lease::Over;
 use crate::obtain::obtain;
 use crate::options::Settings;
+use crate::running::Running;
 use crate::scope::{self, Frame};
 use crate::telemetry;
 
@@ -23,6 +25,30 @@ use tokio::sync::OwnedSemaphorePermit;
 pub struct Acquire {
     state: State,
     on_unavailable: OnUnavailable,
+    slot: Option<Arc<OnceLock<HeldLock>>>,
+}
+
+/// Where a body finds the lock that it was made before.
+#[derive(Debug)]
+pub struct HeldSlot(Arc<OnceLock<HeldLock>>);
+
+impl HeldSlot {
+    /// The lock that the body runs under.
+    ///
+    /// # Panics
+    ///
+    /// Never as the macros use it: in a body, and where it may run unlocked they ask
+    /// [`held_if_locked`](Self::held_if_locked).
+    #[must_use]
+    pub fn held(self) -> HeldLock {
+        self.held_if_locked().expect("a body that cannot run unlocked has a lock")
+    }
+
+    /// The lock that the body runs under, if there is one.
+    #[must_use]
+    pub fn held_if_locked(self) -> Option<HeldLock> {
+        self.0.get().cloned()
+    }
 }
 
 /// What becomes of a call whose store cannot be asked.
@@ -38,6 +64,8 @@ enum State {
     Refused(LockError),
     // Boxed, so that a locked function's own future stays small.
     Seeking(BoxFuture<Result<Entered, LockError>>),
+    // Needs no lock.
+    Skip,
     Start { core: Arc<Core>, key: Arc<str>, settings: Settings },
 }
 
@@ -60,18 +88,34 @@ impl Acquire {
         Self::in_state(State::Refused(error))
     }
 
+    /// Enters nothing: the site says that this call needs no lock.
+    pub fn unlocked() -> Self {
+        Self::in_state(State::Skip)
+    }
+
+    /// Where the lock will be once it is there.
+    pub fn slot(&mut self) -> HeldSlot {
+        HeldSlot(Arc::clone(self.slot.get_or_insert_default()))
+    }
+
+    /// Runs `body` as soon as the lock is there, then releases.
+    pub fn run<F: Future>(self, body: F) -> Running<F> {
+        Running::after(self, body)
+    }
+
     pub(crate) fn on_unavailable(self, on_unavailable: OnUnavailable) -> Self {
         Self { on_unavailable, ..self }
     }
 
     fn in_state(state: State) -> Self {
-        Self { state, on_unavailable: OnUnavailable::Error }
+        Self { state, on_unavailable: OnUnavailable::Error, slot: None }
     }
 
     fn poll_state(&mut self, cx: &mut Context<'_>) -> Poll<Result<Entered, LockError>> {
         loop {
             match std::mem::replace(&mut self.state, State::Done) {
                 State::Refused(error) => return Poll::Ready(Err(error)),
+                State::Skip => return Poll::Ready(Ok(Entered::unlocked())),
                 State::Start { core, key, settings } => {
                     match scope::current().and_then(|frame| frame.find(&core, &key)) {
                         None => {
@@ -110,6 +154,12 @@ impl Future for Acquire {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let outcome = ready!(self.poll_state(cx));
+        if let (Ok(entered), Some(slot)) = (&outcome, &self.slot)
+            && let Some(held) = entered.held_if_locked()
+        {
+            // Empty until now: this future is ready only once.
+            let _ = slot.set(held);
+        }
         Poll::Ready(match (outcome, self.on_unavailable) {
             (Err(error), OnUnavailable::RunUnlocked) if error.kind() == LockErrorKind::Backend => {
                 telemetry::runs_unlocked(&error);

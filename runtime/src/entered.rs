@@ -11,7 +11,7 @@ use crate::held::HeldLock;
 use crate::hold::{Hold, Outcome};
 use crate::lease::{Lease, Over};
 use crate::options::{OnLost, Settings};
-use crate::running::{RunToEnd, Running};
+use crate::running::Running;
 use crate::scope::{self, Frame};
 
 /// Entries into the holds that a body runs under: one, as a rule; several for several keys; none for
@@ -89,12 +89,7 @@ impl Entered {
 
     /// Runs `body` under the lock, then releases.
     pub fn run<F: Future>(self, body: F) -> Running<F> {
-        Running::new(self, body)
-    }
-
-    /// Runs `body` to its end, whatever becomes of the lock, then releases.
-    pub fn run_to_end<F: Future>(self, body: F) -> RunToEnd<F> {
-        RunToEnd::new(self, body)
+        Running::inside(self, body)
     }
 
     /// Leaves at once if no answer of the store is worth waiting for: other entries keep the holds,

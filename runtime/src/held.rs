@@ -9,8 +9,10 @@ use std::time::Duration;
 use crate::backend::{Renewal, Renewed};
 use crate::driver::Core;
 use crate::error::LockError;
+use crate::fencing::FencingToken;
 use crate::hold::Hold;
 use crate::lease::{Lease, Over};
+use crate::obtain::draw;
 use crate::options::LockOptions;
 use crate::protocol::hold::End;
 use crate::refusal;
@@ -126,6 +128,22 @@ impl HeldLock {
         Ok(())
     }
 
+    /// The fencing token of this hold, the same for all who are inside; drawn from the store when it is
+    /// first asked for, unless the lock was taken with [`fencing`](crate::LockOptions::fencing). With
+    /// several keys, that of [`key`](Self::key).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: at worst a number is skipped.
+    ///
+    /// # Errors
+    ///
+    /// - `Lost`, `HoldLimit`, `ShutDown`: the lock is not ours any more, and so gets no token.
+    /// - `Backend`: the store did not answer.
+    pub async fn fencing_token(&self) -> Result<FencingToken, LockError> {
+        self.first.fencing_token().await.map(FencingToken::new)
+    }
+
     /// The key, as it stands in the store; with several keys the first one in the order of bytes.
     #[must_use]
     pub fn key(&self) -> &str {
@@ -156,6 +174,25 @@ impl HeldLock {
 }
 
 impl View {
+    async fn fencing_token(&self) -> Result<u64, LockError> {
+        let key = self.lease.key();
+        let still_ours = || match self.lease.over() {
+            None => Ok(()),
+            Some(over) => Err(over.error(key, false)),
+        };
+        still_ours()?;
+        if let Some(token) = self.lease.token() {
+            return Ok(token);
+        }
+        let core = self.core.upgrade().ok_or_else(|| Over::Released.error(key, false))?;
+        let drawn = draw(&core, self.lease.lock()).await;
+        // A token that arrives after the hold is nobody's: the lock may have been passed on under
+        // the same owner, and the next one's token may be lower.
+        still_ours()?;
+        let drawn = drawn.map_err(|error| refusal::store(error).with_key(key))?;
+        Ok(self.lease.set_token(drawn))
+    }
+
     async fn extend(&self, lease: Duration) -> Result<(), LockError> {
         let key = self.lease.key();
         if let Some(over) = self.lease.over() {

@@ -85,7 +85,7 @@ impl Hold {
 
     async fn send_release(&self) -> StoreResult<Released> {
         let channel = self.core.channel().await?;
-        channel.release(self.lease.lock(), self.core.claim()).await
+        channel.release(self.lease.lock(), self.core.tuning().claim).await
     }
 
     /// Ends validity and renewal, and passes the lock on to a local waiter if it can: all in one step,

@@ -112,6 +112,18 @@ impl Display for LockKey {
     }
 }
 
+/// What can stand in a key.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a part of a lock key",
+    label = "has a placeholder whose value is not `Display`",
+    note = "a part of a key is rendered by `Display`; name a field or a method that has it, as in `<order.id>` or `<name.as_str()>`",
+    note = "an `Option` has no text of its own: unwrap it before, so that `None` is no shared lock"
+)]
+pub trait KeyPart: Display {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Display + ?Sized> KeyPart for T {}
+
 /// Fills a template in, piece by piece. What the macros expand to.
 #[derive(Debug)]
 #[must_use]
@@ -134,7 +146,7 @@ impl KeyBuilder {
     }
 
     /// Appends the value of a placeholder.
-    pub fn value<V: Display + ?Sized>(
+    pub fn value<V: KeyPart + ?Sized>(
         mut self,
         placeholder: impl Into<Cow<'static, str>>,
         value: &V,

@@ -30,18 +30,23 @@ pub(crate) struct Lease {
     /// AcqRel on the one transition away from HELD, so that whoever sees the end also sees what was
     /// done before it.
     state: AtomicU8,
+    /// The fencing token, zero while none is drawn.
+    ///
+    /// AcqRel on the one transition away from zero: the first draw counts for the whole hold.
+    token: AtomicU64,
     /// Where `max_hold` ends.
     limit: Timestamp,
     over: Arc<Notify>,
 }
 
 impl Lease {
-    pub(crate) fn new(lock: Lock, clock: Clock, hold: &Hold) -> Self {
+    pub(crate) fn new(lock: Lock, clock: Clock, hold: &Hold, token: Option<u64>) -> Self {
         Self {
             lock,
             clock,
             deadline: AtomicU64::new(hold.deadline().as_nanos()),
             state: AtomicU8::new(HELD),
+            token: AtomicU64::new(token.unwrap_or(0)),
             limit: hold.limit(),
             over: Arc::new(Notify::new()),
         }
@@ -96,6 +101,19 @@ impl Lease {
         match self.over() {
             None => self.deadline().min(self.limit).since(self.clock.now()),
             Some(_) => Duration::ZERO,
+        }
+    }
+
+    /// The fencing token, if one is drawn.
+    pub(crate) fn token(&self) -> Option<u64> {
+        Some(self.token.load(Ordering::Acquire)).filter(|token| *token != 0)
+    }
+
+    /// Notes a drawn token; the one that counts.
+    pub(crate) fn set_token(&self, drawn: u64) -> u64 {
+        match self.token.compare_exchange(0, drawn, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => drawn,
+            Err(first) => first,
         }
     }
 

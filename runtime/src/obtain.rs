@@ -7,7 +7,9 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Acquired, Channel, Lock, Renewal, Renewed, StoreError, StoreErrorKind};
+use crate::backend::{
+    Acquired, Channel, Drawn, Lock, Renewal, Renewed, StoreError, StoreErrorKind, StoreResult,
+};
 use crate::backlog::{Proof, Release};
 use crate::clock::Timestamp;
 use crate::driver::Core;
@@ -116,18 +118,19 @@ impl<'a> Caller<'a> {
             Ok(channel) => {
                 let mut sent = Sent::new(self.core, &lock, &channel, lease);
                 let sent_at = self.core.now();
-                match channel.acquire(&lock, lease).await {
-                    Ok(Acquired::Granted) => {
-                        return Ok(Some(self.granted(sent, Granted::new(sent_at, lease))));
+                match self.take(&*channel, &lock, settings).await {
+                    Ok(Taken::Granted(token)) => {
+                        let granted = Granted::new(sent_at, lease);
+                        return Ok(Some(self.granted(sent, granted, token)));
                     }
                     // By an earlier send of this very command: ownership without a start.
-                    Ok(Acquired::HeldBy(owner)) if owner == lock.owner => {
+                    Ok(Taken::HeldBy(Some(owner))) if owner == lock.owner => {
                         let granted = Granted::new(Timestamp::NOW, lease);
-                        return Ok(Some(self.granted(sent, granted)));
+                        return Ok(Some(self.granted(sent, granted, None)));
                     }
-                    Ok(Acquired::HeldBy(owner)) => {
+                    Ok(Taken::HeldBy(owner)) => {
                         sent.settled = true;
-                        Refusal::Held(Some(owner))
+                        Refusal::Held(owner)
                     }
                     Err(error) => {
                         self.silent = Some(Arc::clone(&channel));
@@ -158,13 +161,34 @@ impl<'a> Caller<'a> {
         Ok(None)
     }
 
-    fn granted(&mut self, mut sent: Sent<'_>, granted: Granted) -> Claim {
+    /// Takes the lock if it is free; with `fencing` draws the token in the same step.
+    async fn take(
+        &self,
+        channel: &dyn Channel,
+        lock: &Lock,
+        settings: &Settings,
+    ) -> StoreResult<Taken> {
+        if settings.fencing {
+            let keep = self.core.tuning().keep_fence;
+            return Ok(match channel.draw(lock, Some(settings.lease), keep).await? {
+                Drawn::Gone => Taken::HeldBy(None),
+                Drawn::HeldBy(owner) => Taken::HeldBy(Some(owner)),
+                Drawn::Token(token) => Taken::Granted(Some(token)),
+            });
+        }
+        Ok(match channel.acquire(lock, settings.lease).await? {
+            Acquired::Granted => Taken::Granted(None),
+            Acquired::HeldBy(owner) => Taken::HeldBy(Some(owner)),
+        })
+    }
+
+    fn granted(&mut self, mut sent: Sent<'_>, granted: Granted, token: Option<u64>) -> Claim {
         sent.settled = true;
         let lock = sent.lock.clone();
         let owner = Arc::clone(&lock.owner);
         self.core.change(|state| state.waiting.tried(self.key, Some(owner)));
         self.place = Place::Gone;
-        Claim { core: Arc::clone(self.core), lock, granted, taken: false }
+        Claim { core: Arc::clone(self.core), lock, granted, token, taken: false }
     }
 
     /// Waits for the turn. A drop leaves the queue; a grant taken before is in the claim.
@@ -179,7 +203,7 @@ impl<'a> Caller<'a> {
         if let Some(channel) = self.silent.take() {
             channel.retire();
         }
-        Ok(Claim { core: Arc::clone(self.core), lock, granted, taken: false })
+        Ok(Claim { core: Arc::clone(self.core), lock, granted, token: None, taken: false })
     }
 }
 
@@ -193,6 +217,13 @@ impl Drop for Caller<'_> {
             }
         }
     }
+}
+
+/// What a direct try found.
+enum Taken {
+    /// Free; with the token if one was drawn.
+    Granted(Option<u64>),
+    HeldBy(Option<Arc<str>>),
 }
 
 /// An acquire that was sent and not answered; dropping it undoes what it may have done.
@@ -233,6 +264,7 @@ struct Claim {
     core: Arc<Core>,
     lock: Lock,
     granted: Granted,
+    token: Option<u64>,
     taken: bool,
 }
 
@@ -245,8 +277,11 @@ impl Claim {
                 return Err(Refusal::TooSlow { lease: settings.lease });
             }
         }
+        if settings.fencing && self.token.is_none() {
+            self.token = Some(draw(&self.core, &self.lock).await?);
+        }
         let hold = hold::Hold::new(self.granted, self.core.now(), settings.max_hold);
-        let lease = Arc::new(Lease::new(self.lock.clone(), self.core.clock(), &hold));
+        let lease = Arc::new(Lease::new(self.lock.clone(), self.core.clock(), &hold, self.token));
         let watched = Arc::clone(&lease);
         let id = self.core.change(|state| {
             if state.is_shut_down() {
@@ -272,10 +307,7 @@ impl Claim {
                 self.granted = Granted { sent_at, lease, ..self.granted };
                 Ok(())
             }
-            _ => {
-                let text = "the lock was granted, but was gone before it could be confirmed";
-                Err(StoreError::new(StoreErrorKind::Unavailable, text).into())
-            }
+            _ => Err(gone().into()),
         }
     }
 }
@@ -288,4 +320,18 @@ impl Drop for Claim {
             self.core.release_later(Release::of_grant(lock, self.granted, self.core.now()));
         }
     }
+}
+
+/// Draws a fencing token for a lock that is ours.
+pub(crate) async fn draw(core: &Core, lock: &Lock) -> StoreResult<u64> {
+    let channel = core.channel().await?;
+    match channel.draw(lock, None, core.tuning().keep_fence).await? {
+        Drawn::Token(token) => Ok(token),
+        Drawn::Gone | Drawn::HeldBy(_) => Err(gone()),
+    }
+}
+
+fn gone() -> StoreError {
+    let text = "the lock was granted, but was gone before it could be confirmed";
+    StoreError::new(StoreErrorKind::Unavailable, text)
 }

@@ -18,6 +18,7 @@ use crate::error::{LockError, LockErrorKind};
 /// | `on_lost` | [`OnLost`] | `Cancel` | yes | yes | yes | yes |
 /// | `reentrant` | on, or off by `not_reentrant` | on | yes | yes | yes | yes |
 /// | `strict` | off, or on | off | yes | yes | yes | yes |
+/// | `fencing` | off, or on | off | yes | yes | yes | yes |
 /// | `max_waiters` | `usize` | none | yes | yes | yes | yes |
 /// | `name` | text | the key template | no | no | yes | yes |
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,7 @@ pub struct LockOptions {
     on_lost: Option<OnLost>,
     reentrant: Option<bool>,
     strict: Option<bool>,
+    fencing: Option<bool>,
     max_waiters: Option<usize>,
     name: Option<Cow<'static, str>>,
 }
@@ -54,6 +56,7 @@ impl LockOptions {
             on_lost: None,
             reentrant: None,
             strict: None,
+            fencing: None,
             max_waiters: None,
             name: None,
         }
@@ -112,6 +115,15 @@ impl LockOptions {
         self
     }
 
+    /// Draws the [fencing token](crate::FencingToken) in the same step as the grant, instead of when it
+    /// is first asked for.
+    ///
+    /// Defaults to off.
+    pub const fn fencing(mut self) -> Self {
+        self.fencing = Some(true);
+        self
+    }
+
     /// Sets how many callers of this process may wait for one key; the next one gets `QueueFull`.
     ///
     /// Defaults to no limit.
@@ -135,6 +147,13 @@ impl LockOptions {
         self
     }
 
+    /// Sets [`fencing`](Self::fencing) either way, for the attribute.
+    #[doc(hidden)]
+    pub const fn set_fencing(mut self, fencing: bool) -> Self {
+        self.fencing = Some(fencing);
+        self
+    }
+
     /// Sets [`strict`](Self::strict) either way, for the attribute.
     #[doc(hidden)]
     pub const fn set_strict(mut self, strict: bool) -> Self {
@@ -151,6 +170,7 @@ impl LockOptions {
             on_lost: self.on_lost.or(other.on_lost),
             reentrant: self.reentrant.or(other.reentrant),
             strict: self.strict.or(other.strict),
+            fencing: self.fencing.or(other.fencing),
             max_waiters: self.max_waiters.or(other.max_waiters),
             name: self.name.or_else(|| other.name.clone()),
         }
@@ -165,6 +185,7 @@ impl LockOptions {
             on_lost: self.on_lost.unwrap_or_default(),
             reentrant: self.reentrant.unwrap_or(true),
             strict: self.strict.unwrap_or(false),
+            fencing: self.fencing.unwrap_or(false),
             max_waiters: self.max_waiters.unwrap_or(usize::MAX),
         };
         let Settings { wait, lease, max_hold, .. } = settings;
@@ -200,6 +221,7 @@ pub(crate) struct Settings {
     pub(crate) on_lost: OnLost,
     pub(crate) reentrant: bool,
     pub(crate) strict: bool,
+    pub(crate) fencing: bool,
     pub(crate) max_waiters: usize,
 }
 

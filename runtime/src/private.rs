@@ -1,6 +1,5 @@
 //! What the macros' expansions may name. Not part of the API: it changes without notice.
 
-use std::fmt::Display;
 use std::sync::Arc;
 
 use crate::client::LockClient;
@@ -18,12 +17,12 @@ pub use core::time::Duration;
 pub use distlock_macros::{lock_key, lock_template};
 
 pub use crate::client::default_client;
-pub use crate::enter::Acquire;
+pub use crate::enter::{Acquire, HeldSlot};
 pub use crate::entered::Entered;
 pub use crate::error::LockError;
-pub use crate::key::{KeyBuilder, LockKey};
+pub use crate::key::{KeyBuilder, KeyPart, LockKey};
 pub use crate::options::{LockOptions, OnLost};
-pub use crate::running::{RunToEnd, Running};
+pub use crate::running::{Failure, Inside, Running, Stage};
 pub use crate::template::Template;
 
 /// The client that `client = ...` names.
@@ -73,14 +72,15 @@ pub fn acquire_all_or_run_unlocked<const N: usize>(
     acquire_all(client, keys, options).on_unavailable(OnUnavailable::RunUnlocked)
 }
 
+/// Begins a call in a closure of its own. What is borrowed for the key in the coroutine itself would
+/// have to be stored there as long as the call goes on.
+pub fn start<T>(call: impl FnOnce() -> T) -> T {
+    call()
+}
+
 /// The key that `key = ...` names.
 pub fn key<K: IntoLockKey>(key: K) -> LockKey {
     key.into_lock_key()
-}
-
-/// The value of a placeholder.
-pub fn part<V: KeyPart + ?Sized>(value: &V) -> &V {
-    value
 }
 
 /// Calls what `fallback_with = ...` names; here closures learn the type of their argument.
@@ -153,18 +153,6 @@ impl<T: FromLockError> FromLostLock for T {
         T::from_lock_error(error)
     }
 }
-
-/// What can stand in a key.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be a part of a lock key",
-    label = "has a placeholder whose value is not `Display`",
-    note = "a part of a key is rendered by `Display`; name a field or a method that has it, as in `<order.id>` or `<name.as_str()>`",
-    note = "an `Option` has no text of its own: unwrap it before, so that `None` is no shared lock"
-)]
-pub trait KeyPart: Display {}
-
-#[diagnostic::do_not_recommend]
-impl<T: Display + ?Sized> KeyPart for T {}
 
 /// What `key = …` takes besides a template.
 #[diagnostic::on_unimplemented(

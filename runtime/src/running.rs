@@ -1,4 +1,4 @@
-//! A body under its lock, from its first poll to the release.
+//! A body under its lock, from the wait for the lock to its release.
 
 use std::fmt;
 use std::future::Future;
@@ -8,120 +8,175 @@ use std::task::{Context, Poll, ready};
 use pin_project_lite::pin_project;
 
 use crate::backend::BoxFuture;
-use crate::checked::Checked;
+use crate::enter::Acquire;
 use crate::entered::Entered;
 use crate::error::LockError;
-use crate::scoped::Scoped;
+use crate::options::OnLost;
+use crate::scope;
+use crate::watch::Watch;
 
 pin_project! {
-    /// A body, then the release: the output of both.
+    /// The future of a locked call.
     ///
-    /// Dropping it drops the body first and releases then: the stage stands before the entry.
-    struct UnderLock<B: Future> {
-        #[pin]
-        stage: Stage<B>,
-        entered: Option<Entered>,
-    }
-}
-
-pin_project! {
-    #[project = StageProj]
-    #[project_replace = StageOwned]
-    enum Stage<B: Future> {
-        Body { #[pin] body: B },
-        Releasing { output: B::Output, release: BoxFuture<Result<(), LockError>> },
+    /// It has the body from the start, so that what the body owns is stored once, and in one piece,
+    /// since each type around a body brings nested calls nearer to the compiler's recursion limit.
+    ///
+    /// Dropping it drops the body first and releases then: `body` stands before `stage`.
+    // Hidden: fields of a variant cannot be documented in here.
+    #[doc(hidden)]
+    #[project = RunningProj]
+    #[project_replace = RunningOwned]
+    #[must_use = "futures do nothing unless polled"]
+    pub enum Running<F: Future> {
+        /// The body is there, and perhaps waits for its lock.
+        Live { #[pin] body: F, stage: Stage },
+        /// The body is gone.
+        Releasing { output: F::Output, release: BoxFuture<Result<(), LockError>> },
+        /// There is nothing left to do.
         Done,
     }
 }
 
-impl<B: Future> Future for UnderLock<B> {
-    type Output = (B::Output, Result<(), LockError>);
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        if let StageProj::Body { body } = this.stage.as_mut().project() {
-            let output = ready!(body.poll(cx));
-            this.stage.set(Stage::Done);
-            // The entry is there as long as the body is.
-            let Some(entered) = this.entered.take() else { return Poll::Pending };
-            match entered.leave() {
-                Ok(outcome) => return Poll::Ready((output, outcome)),
-                Err(entered) => {
-                    let release = Box::pin(entered.release());
-                    this.stage.set(Stage::Releasing { output, release });
-                }
-            }
-        }
-        let StageProj::Releasing { release, .. } = this.stage.as_mut().project() else {
-            // Polled again after it was ready.
-            return Poll::Pending;
-        };
-        let released = ready!(release.as_mut().poll(cx));
-        match this.stage.project_replace(Stage::Done) {
-            StageOwned::Releasing { output, .. } => Poll::Ready((output, released)),
-            StageOwned::Body { .. } | StageOwned::Done => Poll::Pending,
-        }
-    }
+/// How far a call is that has its body.
+pub enum Stage {
+    /// It waits for its lock.
+    Outside(Acquire),
+    /// It has its lock.
+    Inside(Inside),
+    /// The body has ended.
+    Left,
 }
 
-pin_project! {
-    /// The future of a body that is dropped when its lock is lost.
-    #[must_use = "futures do nothing unless polled"]
-    pub struct Running<F: Future> {
-        #[pin]
-        inner: UnderLock<Checked<F>>,
+/// What a running body needs.
+pub struct Inside {
+    entered: Entered,
+    watch: Watch,
+}
+
+/// Why a call has no value of its body.
+#[derive(Debug)]
+// Exhaustive: the body has begun or it has not.
+pub enum Failure {
+    /// It has begun.
+    Lost(LockError),
+    /// It never began.
+    Refused(LockError),
+}
+
+impl Failure {
+    /// The error, whichever it is.
+    #[must_use]
+    pub fn into_error(self) -> LockError {
+        match self {
+            Self::Lost(error) | Self::Refused(error) => error,
+        }
+    }
+
+    /// Ends a branch that is never taken: the lock is there, its loss is only signalled.
+    ///
+    /// # Panics
+    ///
+    /// Always.
+    pub fn never(self) -> ! {
+        unreachable!("a loss that is only signalled was reported: {}", self.into_error())
     }
 }
 
 impl<F: Future> Running<F> {
-    pub(crate) fn new(entered: Entered, body: F) -> Self {
-        let body = Checked::new(body, &entered);
-        Self { inner: UnderLock { stage: Stage::Body { body }, entered: Some(entered) } }
+    /// Runs `body` as soon as the lock is there.
+    pub(crate) fn after(acquire: Acquire, body: F) -> Self {
+        Self::Live { body, stage: Stage::Outside(acquire) }
+    }
+
+    /// Runs `body`.
+    pub(crate) fn inside(entered: Entered, body: F) -> Self {
+        Self::Live { body, stage: Stage::Inside(Inside::new(entered)) }
+    }
+}
+
+impl Inside {
+    fn new(entered: Entered) -> Self {
+        let watch = match entered.on_lost() {
+            OnLost::Cancel => Watch::over(entered.leases()),
+            OnLost::Signal => Watch::default(),
+        };
+        Self { entered, watch }
     }
 }
 
 impl<F: Future> Future for Running<F> {
-    type Output = Result<F::Output, LockError>;
+    type Output = Result<F::Output, Failure>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (output, released) = ready!(self.project().inner.poll(cx));
-        // A body that was stopped says so; what the release found comes second to that.
-        Poll::Ready(output.and_then(|output| released.map(|()| output)))
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let RunningProj::Live { body, stage } = self.as_mut().project() {
+            if let Stage::Outside(acquire) = stage {
+                match ready!(Pin::new(acquire).poll(cx)) {
+                    Ok(entered) => *stage = Stage::Inside(Inside::new(entered)),
+                    Err(error) => {
+                        self.set(Self::Done);
+                        return Poll::Ready(Err(Failure::Refused(error)));
+                    }
+                }
+            }
+            let Stage::Inside(Inside { entered, watch }) = stage else { return Poll::Pending };
+            // Nothing of the body runs past the poll in which its lock was lost.
+            if let Some(error) = watch.poll_over(cx) {
+                self.set(Self::Done);
+                return Poll::Ready(Err(Failure::Lost(error)));
+            }
+            let frame = entered.frame().cloned();
+            let output = ready!(scope::inside(frame, || body.poll(cx)));
+            let left = std::mem::replace(stage, Stage::Left);
+            // The body's captures go before the release, and before anybody hears of its end.
+            self.set(Self::Done);
+            let Stage::Inside(Inside { entered, .. }) = left else { return Poll::Pending };
+            match entered.leave() {
+                Ok(outcome) => return Poll::Ready(judged(output, outcome)),
+                Err(entered) => {
+                    let release = Box::pin(entered.release());
+                    self.set(Self::Releasing { output, release });
+                }
+            }
+        }
+        let RunningProj::Releasing { release, .. } = self.as_mut().project() else {
+            // Polled again after it was ready.
+            return Poll::Pending;
+        };
+        let outcome = ready!(release.as_mut().poll(cx));
+        match self.project_replace(Self::Done) {
+            RunningOwned::Releasing { output, .. } => Poll::Ready(judged(output, outcome)),
+            RunningOwned::Live { .. } | RunningOwned::Done => Poll::Pending,
+        }
     }
+}
+
+fn judged<T>(output: T, outcome: Result<(), LockError>) -> Result<T, Failure> {
+    outcome.map(|()| output).map_err(Failure::Lost)
 }
 
 impl<F: Future> fmt::Debug for Running<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("entered", &self.inner.entered).finish_non_exhaustive()
+        let stage = match self {
+            Self::Live { stage, .. } => stage as &dyn fmt::Debug,
+            Self::Releasing { .. } => &"Releasing",
+            Self::Done => &"Done",
+        };
+        f.debug_tuple("Running").field(stage).finish()
     }
 }
 
-pin_project! {
-    /// The future of a body that runs to its end whatever becomes of its lock.
-    #[must_use = "futures do nothing unless polled"]
-    pub struct RunToEnd<F: Future> {
-        #[pin]
-        inner: UnderLock<Scoped<F>>,
-    }
-}
-
-impl<F: Future> RunToEnd<F> {
-    pub(crate) fn new(entered: Entered, body: F) -> Self {
-        let body = Scoped::new(body, entered.frame().cloned());
-        Self { inner: UnderLock { stage: Stage::Body { body }, entered: Some(entered) } }
-    }
-}
-
-impl<F: Future> Future for RunToEnd<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().inner.poll(cx).map(|(output, _)| output)
-    }
-}
-
-impl<F: Future> fmt::Debug for RunToEnd<F> {
+impl fmt::Debug for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunToEnd").field("entered", &self.inner.entered).finish_non_exhaustive()
+        match self {
+            Self::Outside(acquire) => acquire.fmt(f),
+            Self::Inside(inside) => inside.fmt(f),
+            Self::Left => f.write_str("Left"),
+        }
+    }
+}
+
+impl fmt::Debug for Inside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.entered.fmt(f)
     }
 }

@@ -12,10 +12,10 @@ use uuid::Uuid;
 use self::message::Message;
 use self::state::{State, Value};
 use super::{
-    Acquired, Backend, BoxFuture, Channel, Contended, DriverHome, Events, Holder, Lock, Released,
-    Renewal, Renewed, StoreError, StoreErrorKind, StoreResult,
+    Acquired, Backend, BoxFuture, Channel, Contended, Drawn, DriverHome, Events, Holder, Lock,
+    Released, Renewal, Renewed, StoreError, StoreErrorKind, StoreResult,
 };
-use crate::clock::Clock;
+use crate::clock::{Clock, unix_micros};
 
 mod message;
 mod state;
@@ -129,7 +129,7 @@ impl MemoryStore {
 
 impl Default for Shared {
     fn default() -> Self {
-        Self { clock: Clock::tokio(), state: Mutex::default() }
+        Self { clock: Clock::tokio(), state: Mutex::new(State::new(unix_micros())) }
     }
 }
 
@@ -218,6 +218,19 @@ impl Channel for MemoryChannel {
             let listener = listener.ok_or_else(not_listening)?;
             let now = store.0.clock.now();
             store.lock().contend(&lock, lease, keep, listener, now)
+        })
+    }
+
+    fn draw(
+        &self,
+        lock: &Lock,
+        take: Option<Duration>,
+        keep: Duration,
+    ) -> BoxFuture<StoreResult<Drawn>> {
+        let (store, lock) = (self.store.clone(), lock.clone());
+        Box::pin(async move {
+            let now = store.0.clock.now();
+            store.lock().draw(&lock, take, keep, now)
         })
     }
 

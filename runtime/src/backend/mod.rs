@@ -71,6 +71,15 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
         keep: Duration,
     ) -> BoxFuture<StoreResult<Contended>>;
 
+    /// Draws the next fencing token for `lock`, if its owner holds it. With `take`, a free lock is
+    /// taken for that lease in the same step. The counter is kept for `keep` after the draw.
+    fn draw(
+        &self,
+        lock: &Lock,
+        take: Option<Duration>,
+        keep: Duration,
+    ) -> BoxFuture<StoreResult<Drawn>>;
+
     /// Sets the TTLs of locks that their owners still hold, none to a shorter one. One answer each, in order; a bad key
     /// spoils no other one's answer.
     fn renew(&self, batch: &[Renewal]) -> BoxFuture<StoreResult<Vec<Renewed>>>;
@@ -140,6 +149,16 @@ pub(crate) enum Contended {
     Mine,
     /// Queued behind `ahead` others.
     Queued { holder: Arc<str>, remaining: Duration, ahead: usize },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Drawn {
+    /// Nobody holds it.
+    Gone,
+    /// Another owner holds it.
+    HeldBy(Arc<str>),
+    /// It is ours, and this is higher than every token of the key before.
+    Token(u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

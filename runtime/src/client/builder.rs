@@ -9,7 +9,7 @@ use crate::backend::Backend;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 #[cfg(feature = "redis")]
 use crate::backend::redis::{RedisBackend, RedisConfig, config_from_url};
-use crate::driver::Core;
+use crate::driver::{Core, Tuning};
 use crate::error::{LockError, LockErrorKind};
 use crate::instance::Instance;
 use crate::options::{LockOptions, OnLost};
@@ -40,8 +40,7 @@ pub struct LockClientBuilder {
     namespace: Option<String>,
     instance: Option<String>,
     defaults: LockOptions,
-    claim_lease: Duration,
-    hand_off: HandOff,
+    tuning: Tuning,
     connect_timeout: Duration,
     response_timeout: Duration,
     max_key_bytes: usize,
@@ -61,8 +60,11 @@ impl LockClientBuilder {
             namespace: None,
             instance: None,
             defaults: LockOptions::new(),
-            claim_lease: Duration::from_millis(500),
-            hand_off: HandOff { passes: 256, within: Duration::from_millis(20) },
+            tuning: Tuning {
+                claim: Duration::from_millis(500),
+                hand_off: HandOff { passes: 256, within: Duration::from_millis(20) },
+                keep_fence: Duration::from_secs(24 * 60 * 60),
+            },
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
             max_key_bytes: 512,
@@ -131,6 +133,11 @@ impl LockClientBuilder {
         self.with(LockOptions::strict)
     }
 
+    /// See [`LockOptions::fencing`]. Defaults to off.
+    pub fn fencing(self) -> Self {
+        self.with(LockOptions::fencing)
+    }
+
     /// See [`LockOptions::max_waiters`]. Defaults to no limit.
     pub fn max_waiters(self, max_waiters: usize) -> Self {
         self.with(|defaults| defaults.max_waiters(max_waiters))
@@ -140,8 +147,9 @@ impl LockClientBuilder {
     /// confirmed: what a dead waiter costs the others. 50 milliseconds to 10 seconds.
     ///
     /// Defaults to 500 milliseconds.
-    pub fn claim_lease(self, claim_lease: Duration) -> Self {
-        Self { claim_lease, ..self }
+    pub fn claim_lease(mut self, claim_lease: Duration) -> Self {
+        self.tuning.claim = claim_lease;
+        self
     }
 
     /// Sets how long this process may keep a lock that passes from one of its waiters to the next
@@ -149,8 +157,18 @@ impl LockClientBuilder {
     /// processes get their turn. Zero passes: the store decides every time.
     ///
     /// Defaults to 256 passes within 20 milliseconds.
-    pub fn local_handoff(self, passes: u32, within: Duration) -> Self {
-        Self { hand_off: HandOff { passes, within }, ..self }
+    pub fn local_handoff(mut self, passes: u32, within: Duration) -> Self {
+        self.tuning.hand_off = HandOff { passes, within };
+        self
+    }
+
+    /// Sets how long the counter behind a key's fencing tokens is kept after its last use, which is
+    /// also the backward step of the store's clock that tokens survive. At least one minute.
+    ///
+    /// Defaults to 24 hours.
+    pub fn keep_fence(mut self, keep_fence: Duration) -> Self {
+        self.tuning.keep_fence = keep_fence;
+        self
     }
 
     /// Sets how long one attempt to connect may take.
@@ -185,7 +203,7 @@ impl LockClientBuilder {
         let backend = self.backend()?;
         let instance = self.instance.as_deref().map_or_else(Instance::of_process, Instance::named);
         Ok(LockClient(Arc::new(Handle {
-            core: Core::new(backend, instance, self.claim_lease, self.hand_off),
+            core: Core::new(backend, instance, self.tuning),
             namespace: self.namespace.map(Into::into),
             defaults: self.defaults,
             max_key_bytes: self.max_key_bytes,
@@ -218,8 +236,11 @@ impl LockClientBuilder {
     fn check(&self) -> Result<(), LockError> {
         self.defaults.resolve()?;
         let (least, most) = (Duration::from_millis(50), Duration::from_secs(10));
-        if !(least..=most).contains(&self.claim_lease) {
-            let given = self.claim_lease;
+        let Tuning { claim: given, keep_fence, .. } = self.tuning;
+        if keep_fence < Duration::from_secs(60) {
+            return Err(config(format!("keep_fence is {keep_fence:?}: use at least a minute")));
+        }
+        if !(least..=most).contains(&given) {
             return Err(config(format!("claim_lease is {given:?}: use {least:?} to {most:?}")));
         }
         for (name, value) in
@@ -288,7 +309,7 @@ pub(super) fn in_memory() -> LockClient {
     let backend = Arc::new(MemoryBackend::new(&MemoryStore::new()));
     let defaults = LockClientBuilder::new();
     LockClient(Arc::new(Handle {
-        core: Core::new(backend, Instance::of_process(), defaults.claim_lease, defaults.hand_off),
+        core: Core::new(backend, Instance::of_process(), defaults.tuning),
         namespace: None,
         defaults: defaults.defaults,
         max_key_bytes: defaults.max_key_bytes,
@@ -302,7 +323,7 @@ impl fmt::Debug for LockClientBuilder {
             .field("namespace", &self.namespace)
             .field("instance", &self.instance)
             .field("defaults", &self.defaults)
-            .field("claim_lease", &self.claim_lease)
+            .field("tuning", &self.tuning)
             .field("connect_timeout", &self.connect_timeout)
             .field("response_timeout", &self.response_timeout)
             .field("max_key_bytes", &self.max_key_bytes)

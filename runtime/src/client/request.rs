@@ -12,6 +12,7 @@ use crate::guard::LockGuard;
 use crate::held::HeldLock;
 use crate::key::LockKey;
 use crate::options::{LockOptions, OnLost};
+use crate::running::Failure;
 
 /// A request for a lock: set what differs, then [`acquire`](Self::acquire),
 /// [`try_acquire`](Self::try_acquire) or [`run`](Self::run).
@@ -66,6 +67,11 @@ impl LockRequest {
     /// See [`LockOptions::strict`]. Defaults to off.
     pub fn strict(self) -> Self {
         self.with(LockOptions::strict)
+    }
+
+    /// See [`LockOptions::fencing`]. Defaults to off.
+    pub fn fencing(self) -> Self {
+        self.with(LockOptions::fencing)
     }
 
     /// See [`LockOptions::max_waiters`]. Defaults to no limit.
@@ -184,7 +190,7 @@ impl LockRequest {
     {
         let entered = self.start().await?;
         let body = body(entered.held());
-        entered.run(body).await
+        entered.run(body).await.map_err(Failure::into_error)
     }
 
     /// Begins, or refuses what can be refused without asking the store.

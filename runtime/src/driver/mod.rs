@@ -35,13 +35,23 @@ pub(crate) struct Core {
     backend: Arc<dyn Backend>,
     clock: Clock,
     instance: Instance,
-    claim: Duration,
+    tuning: Tuning,
     state: Mutex<State>,
     /// Wakes the driver.
     wake: Notify,
     /// Wakes whoever waits for holds and releases to be over.
     quiet: Notify,
     this: Weak<Self>,
+}
+
+/// What a client sets for all of its locks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tuning {
+    /// How long a grant stands before it is confirmed, and an offer before it is taken.
+    pub(crate) claim: Duration,
+    pub(crate) hand_off: HandOff,
+    /// How long a fencing counter outlives its last draw.
+    pub(crate) keep_fence: Duration,
 }
 
 /// Everything that the driver acts on.
@@ -87,19 +97,14 @@ struct Turn {
 }
 
 impl Core {
-    pub(crate) fn new(
-        backend: Arc<dyn Backend>,
-        instance: Instance,
-        claim: Duration,
-        hand_off: HandOff,
-    ) -> Arc<Self> {
+    pub(crate) fn new(backend: Arc<dyn Backend>, instance: Instance, tuning: Tuning) -> Arc<Self> {
         let clock = backend.clock();
         Arc::new_cyclic(|this| Self {
             clock,
             backend,
-            claim,
+            tuning,
             state: Mutex::new(State {
-                waiting: Waiting::new(clock, instance.clone(), claim, hand_off),
+                waiting: Waiting::new(clock, instance.clone(), tuning.claim, tuning.hand_off),
                 watchdog: Watchdog::new(),
                 backlog: Backlog::new(),
                 phase: Phase::Open,
@@ -212,8 +217,8 @@ impl Core {
         &self.instance
     }
 
-    pub(crate) fn claim(&self) -> Duration {
-        self.claim
+    pub(crate) fn tuning(&self) -> &Tuning {
+        &self.tuning
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -225,7 +230,7 @@ impl Core {
     /// Releases at once, on a store that answers at the first poll.
     fn release_here(&self, release: &Release) -> bool {
         let Some(channel) = self.backend.channel() else { return false };
-        let mut request = channel.release(&release.lock, self.claim);
+        let mut request = channel.release(&release.lock, self.tuning.claim);
         let Poll::Ready(reply) = request.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         else {
             return false;

@@ -192,7 +192,7 @@ async fn release(core: &Arc<Core>, link: &Link, errand: Errand) {
             Some(channel) => Arc::clone(channel),
             None => link.channel(core).await?,
         };
-        channel.release(&errand.lock, core.claim).await
+        channel.release(&errand.lock, core.tuning.claim).await
     };
     // A channel of a runtime that is not being polled never answers.
     let reply = match &errand.channel {

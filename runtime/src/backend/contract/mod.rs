@@ -33,6 +33,7 @@ macro_rules! on_every_store {
     };
 }
 
+mod fences;
 mod holds;
 mod queue;
 #[cfg(feature = "redis")]

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::message::{Message, News};
 use crate::backend::{
-    Acquired, Contended, Events, Holder, Lock, Released, Renewal, Renewed, StoreError,
+    Acquired, Contended, Drawn, Events, Holder, Lock, Released, Renewal, Renewed, StoreError,
     StoreErrorKind, StoreResult,
 };
 use crate::clock::Timestamp;
@@ -19,6 +19,10 @@ pub(super) struct State {
     /// The contenders of each key in the order of their tickets.
     queues: HashMap<Arc<str>, Vec<Place>>,
     listeners: HashMap<Uuid, Weak<dyn Events>>,
+    fences: HashMap<Arc<str>, Fence>,
+    /// The wall clock at the origin of the store's clock: tokens of a store that is made anew go on
+    /// from those of the last one.
+    epoch_micros: u64,
     /// How many more entries may come before the expired ones are looked for.
     until_sweep: usize,
 }
@@ -34,6 +38,11 @@ pub(super) enum Value {
     Text(Arc<str>),
 }
 
+struct Fence {
+    last: u64,
+    expires: Timestamp,
+}
+
 struct Place {
     owner: Arc<str>,
     deadline: Timestamp,
@@ -41,6 +50,10 @@ struct Place {
 }
 
 impl State {
+    pub(super) fn new(epoch_micros: u64) -> Self {
+        Self { epoch_micros, ..Self::default() }
+    }
+
     pub(super) fn listen(&mut self, id: Uuid, events: Weak<dyn Events>) {
         self.listeners.retain(|_, listener| listener.strong_count() > 0);
         self.listeners.insert(id, events);
@@ -131,6 +144,28 @@ impl State {
         let deadline = now + keep;
         let ahead = self.take_place(lock, deadline, listener, now);
         Ok(Contended::Queued { holder, remaining: expires.since(now), ahead })
+    }
+
+    pub(super) fn draw(
+        &mut self,
+        lock: &Lock,
+        take: Option<Duration>,
+        keep: Duration,
+        now: Timestamp,
+    ) -> StoreResult<Drawn> {
+        match (self.value(&lock.key, now), take) {
+            (None, None) => return Ok(Drawn::Gone),
+            (None, Some(lease)) => self.hold(lock, now + lease, now),
+            (Some((Value::Text(holder), _)), _) if holder == lock.owner => {}
+            (Some((Value::Text(holder), _)), _) => return Ok(Drawn::HeldBy(holder)),
+            (Some((Value::OtherType, _)), _) => return Err(foreign("a value that is no string")),
+        }
+        let clock = self.epoch_micros + now.as_nanos() / 1_000;
+        let last = self.fences.get(&lock.key).filter(|fence| fence.expires > now);
+        let token = last.map_or(clock, |fence| clock.max(fence.last + 1));
+        self.make_room(now);
+        self.fences.insert(Arc::clone(&lock.key), Fence { last: token, expires: now + keep });
+        Ok(Drawn::Token(token))
     }
 
     pub(super) fn renew(&mut self, renewal: &Renewal, now: Timestamp) -> Renewed {
@@ -272,9 +307,12 @@ impl State {
             places.retain(|place| place.deadline > now);
             !places.is_empty()
         });
-        self.until_sweep = (self.values.len() + self.queues.len()).max(MIN_SWEEP);
+        self.fences.retain(|_, fence| fence.expires > now);
+        let entries = self.values.len() + self.queues.len() + self.fences.len();
+        self.until_sweep = entries.max(MIN_SWEEP);
         self.values.shrink_to(2 * self.until_sweep);
         self.queues.shrink_to(2 * self.until_sweep);
+        self.fences.shrink_to(2 * self.until_sweep);
     }
 }
 

@@ -12,8 +12,8 @@ use super::line::Line;
 use super::reply;
 use super::request::Request;
 use crate::backend::{
-    Acquired, BoxFuture, Channel, Contended, Holder, Lock, Released, Renewal, Renewed, StoreError,
-    StoreErrorKind, StoreResult,
+    Acquired, BoxFuture, Channel, Contended, Drawn, Holder, Lock, Released, Renewal, Renewed,
+    StoreError, StoreErrorKind, StoreResult,
 };
 
 #[derive(Debug)]
@@ -105,6 +105,15 @@ impl Channel for RedisChannel {
             Hearing::Subscribed(name) => name,
         };
         Box::pin(self.way.ask(Request::contend(lock, lease, keep, name), reply::contended))
+    }
+
+    fn draw(
+        &self,
+        lock: &Lock,
+        take: Option<Duration>,
+        keep: Duration,
+    ) -> BoxFuture<StoreResult<Drawn>> {
+        Box::pin(self.way.ask(Request::draw(lock, take, keep), reply::drawn))
     }
 
     fn renew(&self, batch: &[Renewal]) -> BoxFuture<StoreResult<Vec<Renewed>>> {

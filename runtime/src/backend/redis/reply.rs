@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use crate::backend::{
-    Acquired, Contended, Holder, Released, Renewed, StoreError, StoreErrorKind, StoreResult,
+    Acquired, Contended, Drawn, Holder, Released, Renewed, StoreError, StoreErrorKind, StoreResult,
 };
 
 pub(super) fn acquired(reply: Value, address: &str) -> StoreResult<Acquired> {
@@ -34,6 +34,15 @@ pub(super) fn contended(reply: Value, address: &str) -> StoreResult<Contended> {
             })
         }
         _ => Err(unexpected(&Value::Array(places), address)),
+    }
+}
+
+pub(super) fn drawn(reply: Value, address: &str) -> StoreResult<Drawn> {
+    match reply {
+        Value::BulkString(holder) => Ok(Drawn::HeldBy(text(&holder))),
+        Value::Int(token) if token > 0 => Ok(Drawn::Token(token.unsigned_abs())),
+        Value::Nil => Ok(Drawn::Gone),
+        other => Err(unexpected(&other, address)),
     }
 }
 

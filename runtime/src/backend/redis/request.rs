@@ -57,6 +57,14 @@ impl Request {
         Self { command, role: Role::Takes, form: Form::Script(&script::CONTEND) }
     }
 
+    pub(super) fn draw(lock: &Lock, take: Option<Duration>, keep: Duration) -> Self {
+        let mut command = script::DRAW.call(2);
+        command.arg(&*lock.key).arg(SideKey::fence(&lock.key)).arg(&*lock.owner);
+        command.arg(take.map_or(0, millis)).arg(millis(keep));
+        let role = if take.is_some() { Role::Takes } else { Role::Harmless };
+        Self { command, role, form: Form::Script(&script::DRAW) }
+    }
+
     pub(super) fn renew(batch: &[Renewal]) -> Self {
         let mut command = script::RENEW.call(batch.len());
         for renewal in batch {

@@ -25,6 +25,7 @@ macro_rules! scripts {
 scripts! {
     ACQUIRE = "lua/acquire.lua";
     CONTEND = "lua/contend.lua";
+    DRAW = "lua/draw.lua";
     INSPECT = "lua/inspect.lua";
     RELEASE = "lua/release.lua";
     RENEW = "lua/renew.lua";

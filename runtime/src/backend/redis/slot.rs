@@ -21,6 +21,11 @@ impl<'a> SideKey<'a> {
         Self { lock, name: "queue" }
     }
 
+    /// The last fencing token.
+    pub(super) const fn fence(lock: &'a str) -> Self {
+        Self { lock, name: "fence" }
+    }
+
     /// The contenders' deadlines and channels.
     pub(super) const fn waiters(lock: &'a str) -> Self {
         Self { lock, name: "waiters" }
