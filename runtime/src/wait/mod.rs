@@ -130,7 +130,13 @@ impl Waiting {
             return Entry::Try(ticket);
         };
         if !may_wait {
-            return Entry::Busy;
+            if queue.is_busy() {
+                return Entry::Busy;
+            }
+            // Who is here does not look any more, or is about to leave.
+            queue.trying = true;
+            self.next_ticket += 1;
+            return Entry::Try(ticket);
         }
         if queue.waiters.len() >= max_waiters {
             return Entry::Full;

@@ -79,6 +79,11 @@ impl Queue {
             && self.contender.is_none()
     }
 
+    /// Whether somebody is at work on the key, and not merely about to leave or no longer polled.
+    pub(super) fn is_busy(&self) -> bool {
+        self.trying || self.is_held() || self.offer.is_some() || self.awake().next().is_some()
+    }
+
     /// Those who would take an offer, first come first.
     pub(super) fn awake(&self) -> impl Iterator<Item = Ticket> {
         self.waiters
