@@ -36,6 +36,13 @@ impl Instance {
     }
 }
 
+/// Whether `text` is an owner string of any instance's, as far as its form tells.
+pub(crate) fn is_owner(text: &str) -> bool {
+    text.rsplit_once('/').is_some_and(|(name, id)| {
+        !name.is_empty() && id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
 impl fmt::Debug for Instance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.name, f)

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Acquired, Channel, Drawn, Lock, Renewal, Renewed, StoreError, StoreErrorKind, StoreResult,
+    Acquired, Channel, Drawn, Holder, Lock, Renewal, Renewed, StoreError, StoreErrorKind,
+    StoreResult,
 };
 use crate::backlog::{Proof, Release};
 use crate::clock::Timestamp;
 use crate::driver::Core;
 use crate::error::LockError;
 use crate::hold::Hold;
+use crate::instance;
 use crate::lease::Lease;
 use crate::options::Settings;
 use crate::protocol::hold::{self, Granted};
@@ -112,6 +114,7 @@ impl<'a> Caller<'a> {
         ticket: Ticket,
         settings: &Settings,
     ) -> Result<Option<Claim>, Refusal> {
+        let goes_on = !settings.wait.is_zero() && settings.max_waiters > 0;
         let lock = Lock { key: Arc::clone(self.key), owner: self.core.instance().new_owner() };
         let lease = settings.lease;
         let refusal = match self.core.channel().await {
@@ -130,14 +133,18 @@ impl<'a> Caller<'a> {
                     }
                     Ok(Taken::HeldBy(owner)) => {
                         sent.settled = true;
+                        let foreign =
+                            owner.as_ref().is_some_and(|owner| !instance::is_owner(owner));
+                        if !goes_on && foreign {
+                            self.check_foreign(&*channel).await?;
+                        }
                         Refusal::Held(owner)
                     }
                     Err(error) => {
                         self.silent = Some(Arc::clone(&channel));
                         // If the caller goes on, it does so with this owner; then no release may
                         // be on its way. A store that refused has done nothing.
-                        sent.settled =
-                            !settings.wait.is_zero() || error.kind != StoreErrorKind::Unavailable;
+                        sent.settled = goes_on || error.kind != StoreErrorKind::Unavailable;
                         Refusal::Store(error)
                     }
                 }
@@ -151,8 +158,9 @@ impl<'a> Caller<'a> {
             Refusal::Store(error) => Some((self.core.now() + lease, error.clone())),
             _ => None,
         };
-        if settings.wait.is_zero() {
-            return Err(refusal);
+        if !goes_on {
+            let full = !settings.wait.is_zero() && matches!(refusal, Refusal::Held(_));
+            return Err(if full { Refusal::QueueFull } else { refusal });
         }
         self.core.change(|state| {
             state.waiting.queue_up(self.key, ticket, lease, lock.owner, unknown);
@@ -180,6 +188,20 @@ impl<'a> Caller<'a> {
             Acquired::Granted => Taken::Granted(None),
             Acquired::HeldBy(owner) => Taken::HeldBy(Some(owner)),
         })
+    }
+
+    /// Fails if what stands there is no lock: a text without TTL, which a waiter would be told of by
+    /// the queue's script.
+    async fn check_foreign(&self, channel: &dyn Channel) -> Result<(), Refusal> {
+        match channel.inspect(self.key).await {
+            Ok(Some(Holder { remaining: None, .. })) => {
+                let text = "the key holds a text without TTL, which is no lock";
+                Err(StoreError::new(StoreErrorKind::Foreign, text).into())
+            }
+            Err(error) if error.kind == StoreErrorKind::Foreign => Err(error.into()),
+            // That it is held is known already.
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     fn granted(&mut self, mut sent: Sent<'_>, granted: Granted, token: Option<u64>) -> Claim {
