@@ -1,0 +1,8 @@
+//! What the library promises, tried through its public API on every store.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod acquire;
+mod common;
+mod waiting;

@@ -1,0 +1,393 @@
+//! Waiting for a lock: bounds, order, and waiters that go away.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use distlock::{LockClient, LockErrorKind, LockGuard};
+use tokio::time::Instant;
+
+use crate::common::{Inside, LockText, SOON, freed, ms, poll_once, queued};
+use crate::support::{Store, eventually, on_every_store, unique_key};
+
+on_every_store! {
+    wait_of_zero_is_one_try,
+    wait_is_a_hard_bound,
+    timeout_says_key_owner_time_and_when_to_come_back,
+    timeout_on_a_lock_of_this_process_names_the_likely_self_deadlock,
+    waiters_of_one_client_are_served_in_order_of_arrival,
+    clients_are_served_in_order_of_arrival,
+    waiter_gets_the_lock_when_it_is_released,
+    waiter_gets_a_whole_lease_however_long_it_waited,
+    waiter_outwaits_a_holder_that_never_releases,
+    full_queue_refuses_at_once,
+    queue_for_nobody_refuses_at_once,
+    waiters_that_leave_do_not_hold_up_the_others,
+    local_waiter_inherits_the_place_of_the_first_one,
+    unpolled_waiter_does_not_own_the_lock,
+    unpolled_waiter_gets_the_lock_once_it_is_polled_again,
+    unpolled_waiter_is_not_in_the_way_of_a_try,
+    waiter_dropped_at_the_grant_gives_it_back,
+    many_waiters_of_many_clients_are_never_inside_together,
+}
+
+async fn wait_of_zero_is_one_try(store: Store) {
+    let key = unique_key("zero");
+    let guard = store.client().on(&key).acquire().await.unwrap();
+    let start = Instant::now();
+
+    let error = store.client().on(&key).wait(Duration::ZERO).acquire().await.unwrap_err();
+
+    assert_eq!(error.kind(), LockErrorKind::Timeout);
+    assert_eq!(error.owner(), Some(guard.owner()));
+    assert!(start.elapsed() < ms(500), "{:?}", start.elapsed());
+}
+
+async fn wait_is_a_hard_bound(store: Store) {
+    let (key, inside) = (unique_key("bound"), Inside::default());
+    let _guard = store.client().on(&key).acquire().await.unwrap();
+    for wait in [ms(1), ms(50), ms(200)] {
+        let start = Instant::now();
+        let body = async { drop(inside.enter()) };
+
+        let outcome = store.client().on(&key).wait(wait).run(|_| body).await;
+
+        let took = start.elapsed();
+        assert_eq!(outcome.unwrap_err().kind(), LockErrorKind::Timeout);
+        let late = if matches!(store, Store::Memory(_)) { ms(1) } else { ms(100) };
+        assert!(took >= wait && took <= wait + late, "{took:?} for {wait:?}");
+    }
+    assert_eq!(inside.total(), 0, "no body without the lock");
+}
+
+async fn timeout_says_key_owner_time_and_when_to_come_back(store: Store) {
+    let key = unique_key("timeout");
+    let holder = store.builder().instance("till-3").build().unwrap();
+    let guard = holder.on(&key).lease(ms(8_000)).acquire().await.unwrap();
+
+    let error = store.client().on(&key).wait(ms(100)).acquire().await.unwrap_err();
+
+    assert_eq!(error.kind(), LockErrorKind::Timeout);
+    assert_eq!(error.key(), Some(&*key));
+    assert_eq!(error.owner(), Some(guard.owner()));
+    assert!(error.is_retryable());
+    let waited = error.waited().unwrap();
+    assert!(waited >= ms(100) && waited < ms(250), "{waited:?}");
+    let retry = error.retry_after().unwrap();
+    assert!(retry > ms(7_000) && retry <= ms(8_000), "{retry:?}");
+    let text = error.to_string();
+    assert!(text.contains(&key) && text.contains("till-3/"), "{text}");
+    assert!(!text.contains("self-deadlock"), "another process holds it: {text}");
+}
+
+async fn timeout_on_a_lock_of_this_process_names_the_likely_self_deadlock(store: Store) {
+    let (key, client) = (unique_key("self"), store.client());
+    let _guard = client.on(&key).acquire().await.unwrap();
+
+    for wait in [ms(0), ms(50)] {
+        let error = client.on(&key).wait(wait).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Timeout);
+        assert!(error.to_string().contains("likely self-deadlock"), "{error}");
+    }
+}
+
+/// Starts waiters one after the other; each notes its number when it is in.
+async fn queue_up(
+    store: &Store,
+    key: &str,
+    clients: &[LockClient],
+    order: &Arc<Mutex<Vec<usize>>>,
+) -> Vec<tokio::task::JoinHandle<()>> {
+    let mut tasks = Vec::new();
+    for (number, client) in clients.iter().enumerate() {
+        let request = client.on(key).wait(ms(20_000));
+        let order = Arc::clone(order);
+        tasks.push(tokio::spawn(async move {
+            let guard = request.acquire().await.unwrap();
+            order.lock().unwrap().push(number);
+            guard.release().await.unwrap();
+        }));
+        queued(store, key, number + 1).await;
+    }
+    tasks
+}
+
+async fn waiters_of_one_client_are_served_in_order_of_arrival(store: Store) {
+    let (key, client) = (unique_key("fifo"), store.client());
+    let guard = client.on(&key).acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    // Polled once in their order, they stand in the queue of the client.
+    let mut waiters: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
+    for number in 0..10 {
+        let (request, order) = (client.on(&key).wait(ms(20_000)), Arc::clone(&order));
+        let mut waiter = Box::pin(async move {
+            let guard = request.acquire().await.unwrap();
+            order.lock().unwrap().push(number);
+            guard.release().await.unwrap();
+        });
+        assert!(poll_once(waiter.as_mut()).await.is_pending());
+        waiters.push(waiter);
+    }
+    let tasks: Vec<_> = waiters.into_iter().rev().map(tokio::spawn).collect();
+
+    guard.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+
+    assert_eq!(*order.lock().unwrap(), (0..10).collect::<Vec<_>>());
+}
+
+async fn clients_are_served_in_order_of_arrival(store: Store) {
+    let key = unique_key("fair");
+    let guard = store.client().on(&key).acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let clients: Vec<_> = (0..5).map(|_| store.client()).collect();
+    let tasks = queue_up(&store, &key, &clients, &order).await;
+
+    guard.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
+}
+
+async fn waiter_gets_the_lock_when_it_is_released(store: Store) {
+    let key = unique_key("handover");
+    let guard = store.client().on(&key).acquire().await.unwrap();
+    let waiter = tokio::spawn(store.client().on(&key).acquire());
+    queued(&store, &key, 1).await;
+    let start = Instant::now();
+
+    guard.release().await.unwrap();
+    let guard = waiter.await.unwrap().unwrap();
+
+    assert!(start.elapsed() < ms(100), "woken, not polled for: {:?}", start.elapsed());
+    assert_eq!(store.owner_of(&key).await.as_deref(), Some(guard.owner()));
+}
+
+async fn waiter_gets_a_whole_lease_however_long_it_waited(store: Store) {
+    let key = unique_key("whole-lease");
+    let guard = store.client().on(&key).acquire().await.unwrap();
+    let lease = ms(500);
+    let waiter = tokio::spawn(store.client().on(&key).lease(lease).wait(ms(5_000)).acquire());
+    tokio::time::sleep(ms(700)).await;
+
+    guard.release().await.unwrap();
+    let guard = waiter.await.unwrap().unwrap();
+
+    assert!(guard.remaining() > lease / 2, "{:?}", guard.remaining());
+    assert!(store.remaining(&key).await.unwrap() > lease / 2);
+}
+
+async fn waiter_outwaits_a_holder_that_never_releases(store: Store) {
+    let key = unique_key("dead-holder");
+    store.put_foreign(&key, "dead:1/0", Some(ms(400))).await;
+    let start = Instant::now();
+
+    let guard = store.client().on(&key).wait(ms(10_000)).acquire().await.unwrap();
+
+    let took = start.elapsed();
+    assert!(took >= ms(390) && took < ms(700), "at the end of its lease, not {took:?}");
+    guard.release().await.unwrap();
+}
+
+async fn full_queue_refuses_at_once(store: Store) {
+    let (key, client) = (unique_key("full"), store.client());
+    let _guard = client.on(&key).acquire().await.unwrap();
+    let request = || client.on(&key).max_waiters(2);
+    let mut first = pin!(request().acquire());
+    let mut second = pin!(request().acquire());
+    assert!(poll_once(first.as_mut()).await.is_pending());
+    assert!(poll_once(second.as_mut()).await.is_pending());
+    let start = Instant::now();
+
+    let error = request().acquire().await.unwrap_err();
+
+    assert_eq!(error.kind(), LockErrorKind::QueueFull, "{error}");
+    assert!(error.is_retryable());
+    assert_eq!(error.key(), Some(&*key));
+    assert!(start.elapsed() < ms(100), "{:?}", start.elapsed());
+}
+
+async fn queue_for_nobody_refuses_at_once(store: Store) {
+    let key = unique_key("full-at-zero");
+    let guard = store.client().on(&key).acquire().await.unwrap();
+    let client = store.client();
+    let start = Instant::now();
+
+    let error = client.on(&key).max_waiters(0).wait(ms(2_000)).acquire().await.unwrap_err();
+
+    assert_eq!(error.kind(), LockErrorKind::QueueFull, "{error}");
+    assert!(start.elapsed() < ms(500), "{:?}", start.elapsed());
+    guard.release().await.unwrap();
+    assert!(client.on(&key).max_waiters(0).acquire().await.is_ok(), "a free lock needs no queue");
+}
+
+async fn waiters_that_leave_do_not_hold_up_the_others(store: Store) {
+    let key = unique_key("leave");
+    let guard = store.client().on(&key).acquire().await.unwrap();
+    let leavers: Vec<_> = (0..3).map(|_| store.client()).collect();
+    let mut tasks = Vec::new();
+    for (number, client) in leavers.iter().enumerate() {
+        tasks.push(tokio::spawn(client.on(&key).wait(ms(20_000)).acquire()));
+        queued(&store, &key, number + 1).await;
+    }
+    let last = tokio::spawn(store.client().on(&key).wait(ms(20_000)).acquire());
+    queued(&store, &key, 4).await;
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    queued(&store, &key, 1).await;
+    let start = Instant::now();
+
+    guard.release().await.unwrap();
+    last.await.unwrap().unwrap().release().await.unwrap();
+
+    assert!(start.elapsed() < ms(200), "{:?}", start.elapsed());
+}
+
+async fn local_waiter_inherits_the_place_of_the_first_one(store: Store) {
+    let key = unique_key("inherit");
+    let guard = store.client().on(&key).acquire().await.unwrap();
+    let (early, late) = (store.client(), store.client());
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let waiter = |client: &LockClient, name: &'static str| {
+        let (request, order) = (client.on(&key).wait(ms(20_000)), Arc::clone(&order));
+        tokio::spawn(async move {
+            let guard = request.acquire().await.unwrap();
+            order.lock().unwrap().push(name);
+            guard.release().await.unwrap();
+        })
+    };
+    let leaver = waiter(&early, "leaver");
+    queued(&store, &key, 1).await;
+    let heir = waiter(&early, "heir");
+    tokio::time::sleep(ms(20)).await;
+    let other = waiter(&late, "other");
+    queued(&store, &key, 2).await;
+
+    leaver.abort();
+    assert!(leaver.await.unwrap_err().is_cancelled());
+    guard.release().await.unwrap();
+    heir.await.unwrap();
+    other.await.unwrap();
+
+    assert_eq!(*order.lock().unwrap(), ["heir", "other"]);
+}
+
+/// A waiter that stands in the queue and is not polled any more.
+async fn sleeper<'a>(
+    store: &Store,
+    client: &'a LockClient,
+    key: &'a str,
+) -> Pin<Box<dyn Future<Output = Result<LockGuard, distlock::LockError>> + 'a>> {
+    let mut sleeper = Box::pin(client.on(key).wait(ms(60_000)).acquire());
+    let deadline = Instant::now() + SOON;
+    loop {
+        assert!(poll_once(sleeper.as_mut()).await.is_pending());
+        match store {
+            Store::Memory(_) => break,
+            Store::Redis(server) => {
+                let mut connection = server.connection().await;
+                let queue = format!("distlock:{{{key}}}:queue");
+                let count: usize =
+                    redis::AsyncCommands::zcard(&mut connection, queue).await.unwrap();
+                if count == 1 {
+                    break;
+                }
+            }
+        }
+        assert!(Instant::now() < deadline);
+        tokio::time::sleep(ms(2)).await;
+    }
+    queued(store, key, 1).await;
+    sleeper
+}
+
+async fn unpolled_waiter_does_not_own_the_lock(store: Store) {
+    let key = unique_key("unpolled");
+    let guard = store.client().on(&key).acquire().await.unwrap();
+    let client = store.client();
+    let sleeper = sleeper(&store, &client, &key).await;
+    let start = Instant::now();
+
+    guard.release().await.unwrap();
+    let other = store.client().on(&key).wait(ms(5_000)).acquire().await.unwrap();
+
+    // It passes on after one claim lease (500 ms).
+    assert!(start.elapsed() < ms(900), "{:?}", start.elapsed());
+    assert_eq!(store.owner_of(&key).await.as_deref(), Some(other.owner()));
+    other.release().await.unwrap();
+    let own = client.on(&key).wait(ms(2_000)).acquire().await.unwrap();
+    own.release().await.unwrap();
+    drop(sleeper);
+}
+
+async fn unpolled_waiter_gets_the_lock_once_it_is_polled_again(store: Store) {
+    let key = unique_key("polled-again");
+    let guard = store.client().on(&key).acquire().await.unwrap();
+    let client = store.client();
+    let sleeper = sleeper(&store, &client, &key).await;
+    guard.release().await.unwrap();
+    // Its offer has lapsed.
+    freed(&store, &key, SOON).await;
+
+    let guard = sleeper.await.unwrap();
+
+    assert_eq!(store.owner_of(&key).await.as_deref(), Some(guard.owner()));
+}
+
+async fn unpolled_waiter_is_not_in_the_way_of_a_try(store: Store) {
+    let key = unique_key("unpolled-try");
+    let guard = store.client().on(&key).acquire().await.unwrap();
+    let client = store.client();
+    let sleeper = sleeper(&store, &client, &key).await;
+    guard.release().await.unwrap();
+    freed(&store, &key, SOON).await;
+
+    let guard = client.on(&key).try_acquire().await.unwrap();
+
+    assert!(guard.is_some(), "the lock is free, and who does not look does not wait");
+    drop(sleeper);
+}
+
+async fn waiter_dropped_at_the_grant_gives_it_back(store: Store) {
+    let key = unique_key("dropped-at-grant");
+    let client = store.client();
+    for round in 0..20 {
+        let guard = store.client().on(&key).acquire().await.unwrap();
+        let mut waiter = pin!(client.on(&key).wait(ms(60_000)).acquire());
+        assert!(poll_once(waiter.as_mut()).await.is_pending());
+        tokio::time::sleep(ms(3)).await;
+        let _ = poll_once(waiter.as_mut()).await;
+        guard.release().await.unwrap();
+        // At different moments of the grant, the claim, the offer.
+        for _ in 0..round {
+            tokio::task::yield_now().await;
+        }
+        waiter.set(client.on(&key).wait(ms(60_000)).acquire());
+        freed(&store, &key, ms(400)).await;
+    }
+}
+
+async fn many_waiters_of_many_clients_are_never_inside_together(store: Store) {
+    let (key, inside) = (unique_key("many"), Inside::default());
+    let clients: Vec<_> = (0..3).map(|_| store.client()).collect();
+    let tasks: Vec<_> = (0..30)
+        .map(|number| {
+            let request = clients[number % clients.len()].on(&key).wait(ms(30_000));
+            let inside = inside.clone();
+            tokio::spawn(request.run(move |_| async move {
+                let _visit = inside.enter();
+                tokio::time::sleep(ms(2)).await;
+            }))
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+
+    assert_eq!((inside.total(), inside.most()), (30, 1));
+    eventually("the key is gone", SOON, async || store.owner_of(&key).await.is_none()).await;
+}
