@@ -213,6 +213,10 @@ impl View {
             return Ok(());
         }
         self.lease.end(End::Taken);
+        core.change(|state| {
+            state.watchdog.remove(self.id);
+            state.waiting.hold_ended(self.lease.lock());
+        });
         Err(Over::Lost(End::Taken).error(key, false))
     }
 }

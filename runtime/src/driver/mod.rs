@@ -278,6 +278,7 @@ impl Core {
         };
         let state = &mut *state;
         state.watchdog.step(now, &mut turn.batches, &mut turn.ended);
+        turn.ended.iter().for_each(|(lock, _)| state.waiting.hold_ended(lock));
         state.waiting.step(now, &mut turn.commands);
         state.backlog.step(now, &mut turn.errands);
         let next = state.next_due();

@@ -133,8 +133,11 @@ async fn renew(core: &Arc<Core>, link: &Link, batch: Batch) {
         for (index, id) in batch.ids.iter().enumerate() {
             // The store answers one for one.
             let reply = outcome.as_ref().map(|replies| replies[index]).map_err(|_| ());
-            let lease = batch.renewals[index].lease;
-            state.watchdog.renewed(*id, reply, (sent_at, lease), now);
+            let Renewal { lock, lease } = &batch.renewals[index];
+            state.watchdog.renewed(*id, reply, (sent_at, *lease), now);
+            if reply.is_ok_and(|reply| reply != Renewed::Renewed) {
+                state.waiting.hold_ended(lock);
+            }
         }
     });
     for (renewal, reply) in batch.renewals.iter().zip(outcome.into_iter().flatten()) {

@@ -221,7 +221,8 @@ impl Waiting {
         self.touch(key);
     }
 
-    /// A hold of this process is over.
+    /// A hold of this process is released, or lost: then it is in nobody's way any more, even if the
+    /// code that had it is still at work.
     pub(crate) fn hold_ended(&mut self, lock: &Lock) {
         if let Some(queue) = self.keys.get_mut(&lock.key) {
             queue.remove_hold(&lock.owner);

@@ -15,7 +15,7 @@ use crate::protocol::offer::{Offer, Turn};
 pub(super) struct Queue {
     /// Whether a caller tries the store directly; nobody else does meanwhile.
     pub(super) trying: bool,
-    /// This process's holds; a second one only while a lost one is still at work.
+    /// This process's holds: one, but for the moment in which a loss is found out.
     holds: Vec<Held>,
     pub(super) waiters: BTreeMap<Ticket, Waiter>,
     /// The lock, between its grant and its taking.
