@@ -5,4 +5,6 @@ mod support;
 
 mod acquire;
 mod common;
+mod loss;
+mod reentrancy;
 mod waiting;

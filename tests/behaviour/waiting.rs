@@ -8,7 +8,7 @@ use std::time::Duration;
 use distlock::{LockClient, LockErrorKind, LockGuard};
 use tokio::time::Instant;
 
-use crate::common::{Inside, LockText, SOON, freed, ms, poll_once, queued};
+use crate::common::{Inside, LockText, SOON, freed, literal, ms, poll_once, queued};
 use crate::support::{Store, eventually, on_every_store, unique_key};
 
 on_every_store! {
@@ -47,11 +47,13 @@ async fn wait_of_zero_is_one_try(store: Store) {
 async fn wait_is_a_hard_bound(store: Store) {
     let (key, inside) = (unique_key("bound"), Inside::default());
     let _guard = store.client().on(&key).acquire().await.unwrap();
-    for wait in [ms(1), ms(50), ms(200)] {
+    let client = store.client();
+    assert!(client.holder(literal(&key)).await.unwrap().is_some(), "connected");
+    for wait in [ms(20), ms(50), ms(200)] {
         let start = Instant::now();
         let body = async { drop(inside.enter()) };
 
-        let outcome = store.client().on(&key).wait(wait).run(|_| body).await;
+        let outcome = client.on(&key).wait(wait).run(|_| body).await;
 
         let took = start.elapsed();
         assert_eq!(outcome.unwrap_err().kind(), LockErrorKind::Timeout);
