@@ -5,6 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use crate::backend::BoxFuture;
 use crate::driver::Core;
@@ -187,11 +188,17 @@ async fn enter_all(
     for key in keys {
         // One `wait` for all of them.
         let left = settings.wait.saturating_sub(core.now().since(begun_at));
+        // Zero would be one try, which may take longer than what is left: nothing.
+        let left = left.max(settings.wait.min(Duration::from_nanos(1)));
         let settings = Settings { wait: left, ..settings };
         let one = Acquire::one(Arc::clone(&core), key, settings).await?;
         entered = entered.join(one);
     }
-    Ok(entered)
+    // The first ones were held while the last ones were waited for.
+    match entered.over() {
+        Some((lease, over)) => Err(over.error(lease.key(), false)),
+        None => Ok(entered),
+    }
 }
 
 /// Enters the hold that the calling chain is inside of, at `frame`; `None` if a sibling is in.

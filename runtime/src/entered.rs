@@ -139,7 +139,8 @@ impl Entered {
         self.on_lost
     }
 
-    fn over(&self) -> Option<(&Arc<Lease>, Over)> {
+    /// The first of the holds that is over, if one is, and how.
+    pub(crate) fn over(&self) -> Option<(&Arc<Lease>, Over)> {
         self.leases().find_map(|lease| Some((lease, lease.over()?)))
     }
 
