@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::backend::{Released, StoreResult};
 use crate::backlog::Release;
-use crate::driver::Core;
+use crate::driver::{Core, State};
 use crate::lease::{Lease, Over};
 use crate::protocol::hold::{End, Granted};
 use crate::telemetry;
@@ -121,6 +121,6 @@ impl Drop for Hold {
             let until = release.until.max(self.lease.deadline());
             self.core.release_later(Release { until, ..release });
         }
-        self.core.note_quiet();
+        self.core.change(State::hold_is_gone);
     }
 }

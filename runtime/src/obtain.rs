@@ -309,7 +309,7 @@ impl Claim {
             if state.is_shut_down() {
                 return Err(Refusal::ShutDown);
             }
-            Ok(state.watchdog.insert(hold, watched))
+            Ok(state.hold_begins(hold, watched))
         })?;
         self.taken = true;
         Ok(Arc::new(Hold::new(Arc::clone(&self.core), lease, id, self.granted)))
@@ -337,9 +337,9 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if !self.taken {
-            self.core.change(|state| state.waiting.hold_ended(&self.lock));
             let lock = self.lock.clone();
             self.core.release_later(Release::of_grant(lock, self.granted, self.core.now()));
+            self.core.change(|state| state.waiting.hold_ended(&self.lock));
         }
     }
 }

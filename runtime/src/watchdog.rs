@@ -149,10 +149,6 @@ impl Watchdog {
         self.due.next()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.holds.len()
-    }
-
     fn look_at(&mut self, id: HoldId, at: Timestamp) {
         if let Some(watched) = self.holds.get_mut(&id) {
             self.due.set(&mut watched.due, id, at);

@@ -22,10 +22,11 @@ use crate::backend::{Backend, Channel, DriverHome, Events, Lock, Released, Store
 use crate::backlog::{Backlog, Errand, Release};
 use crate::clock::{Clock, Timestamp};
 use crate::instance::Instance;
-use crate::protocol::hold::End;
+use crate::lease::Lease;
+use crate::protocol::hold::{End, Hold};
 use crate::protocol::offer::HandOff;
 use crate::wait::{Command, Waiting};
-use crate::watchdog::{Batch, Watchdog};
+use crate::watchdog::{Batch, HoldId, Watchdog};
 
 mod link;
 mod run;
@@ -61,6 +62,8 @@ pub(crate) struct State {
     pub(crate) watchdog: Watchdog,
     pub(crate) backlog: Backlog,
     phase: Phase,
+    /// How many holds are not dropped yet, lost ones included: their code may still be at work.
+    holds: usize,
     /// When the driver looks by itself.
     sleeps_until: Timestamp,
     /// Where drivers run.
@@ -108,6 +111,7 @@ impl Core {
                 watchdog: Watchdog::new(),
                 backlog: Backlog::new(),
                 phase: Phase::Open,
+                holds: 0,
                 sleeps_until: Timestamp::NEVER,
                 drivers: Vec::new(),
             }),
@@ -141,8 +145,12 @@ impl Core {
         let start = place.filter(|place| needed && !state.drivers.contains(place));
         state.drivers.extend(start);
         let wakers = state.waiting.take_wakers();
+        let closing = state.phase != Phase::Open;
         drop(state);
         wakers.wake();
+        if closing {
+            self.quiet.notify_waiters();
+        }
         if let Some(place) = start {
             self.start(place);
         }
@@ -189,20 +197,16 @@ impl Core {
         self.change(|state| state.watchdog.shut_down());
     }
 
-    /// Waits until no hold and no release is left.
+    /// Waits until no hold, no contender and no release is left, of a client that takes no more
+    /// callers.
     pub(crate) async fn quiet(&self) {
         loop {
             let changed = self.quiet.notified();
-            if self.change(|state| state.watchdog.len() + state.backlog.len() == 0) {
+            if self.lock().is_quiet() {
                 return;
             }
             changed.await;
         }
-    }
-
-    /// A hold or a release is over.
-    pub(crate) fn note_quiet(&self) {
-        self.quiet.notify_waiters();
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -244,7 +248,6 @@ impl Core {
         if let Ok(Released::Granted { owner }) = reply {
             self.change(|state| state.waiting.granted(key, owner));
         }
-        self.note_quiet();
     }
 
     /// Where a driver for the calling code runs, if there is such a place.
@@ -292,6 +295,10 @@ impl Core {
         }
         state.sleeps_until = next;
         turn.sleep_until = next;
+        if state.phase != Phase::Open {
+            // A contender that gave up may have been the last one.
+            self.quiet.notify_waiters();
+        }
         turn
     }
 
@@ -338,6 +345,21 @@ impl fmt::Debug for Core {
 impl State {
     pub(crate) fn is_shut_down(&self) -> bool {
         self.phase == Phase::Closing { shut_down: true }
+    }
+
+    /// A caller has its lock.
+    pub(crate) fn hold_begins(&mut self, hold: Hold, lease: Arc<Lease>) -> HoldId {
+        self.holds += 1;
+        self.watchdog.insert(hold, lease)
+    }
+
+    /// The last entry into a hold is gone, and its release is answered or in the backlog.
+    pub(crate) fn hold_is_gone(&mut self) {
+        self.holds -= 1;
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.holds == 0 && self.backlog.len() == 0 && self.waiting.is_quiet()
     }
 
     fn next_due(&self) -> Timestamp {

@@ -326,6 +326,11 @@ impl Waiting {
         }
     }
 
+    /// Whether nothing is under way in the store, or held there, for anybody.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.keys.values().all(Queue::is_quiet)
+    }
+
     /// What is known of `key`.
     pub(crate) fn report(&self, key: &Arc<str>) -> Report {
         self.keys.get(key).map(Queue::report).unwrap_or_default()

@@ -71,12 +71,13 @@ impl Queue {
         !self.holds.is_empty()
     }
 
+    /// Whether nothing is in the store, or on its way there, for anybody here.
+    pub(super) fn is_quiet(&self) -> bool {
+        !self.trying && !self.is_held() && self.offer.is_none() && self.contender.is_none()
+    }
+
     pub(super) fn is_idle(&self) -> bool {
-        !self.trying
-            && self.holds.is_empty()
-            && self.waiters.is_empty()
-            && self.offer.is_none()
-            && self.contender.is_none()
+        self.is_quiet() && self.waiters.is_empty()
     }
 
     /// Whether somebody is at work on the key, and not merely about to leave or no longer polled.
