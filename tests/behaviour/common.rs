@@ -35,7 +35,7 @@ pub(crate) fn literal(key: &str) -> LockKey {
 }
 
 /// Polls a future once.
-pub(crate) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+pub(crate) async fn poll_once<F: Future + ?Sized>(mut future: Pin<&mut F>) -> Poll<F::Output> {
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
 }
 
@@ -105,5 +105,28 @@ impl Inside {
 impl Drop for Visit {
     fn drop(&mut self) {
         self.0.0.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A look at one key without async, for a `Drop`.
+#[derive(Debug)]
+pub(crate) struct StandsNow {
+    store: Store,
+    key: String,
+}
+
+impl StandsNow {
+    pub(crate) fn of(store: &Store, key: &str) -> Self {
+        Self { store: store.clone(), key: key.to_owned() }
+    }
+
+    pub(crate) fn owner(&self) -> Option<String> {
+        match &self.store {
+            Store::Memory(store) => store.get(&self.key),
+            Store::Redis(server) => {
+                let client = redis::Client::open(server.url()).unwrap();
+                redis::Commands::get(&mut client.get_connection().unwrap(), &self.key).unwrap()
+            }
+        }
     }
 }

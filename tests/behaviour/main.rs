@@ -5,6 +5,10 @@ mod support;
 
 mod acquire;
 mod common;
+mod held;
 mod loss;
 mod reentrancy;
+mod release;
+mod several_keys;
+mod shutdown;
 mod waiting;

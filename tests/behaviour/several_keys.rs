@@ -1,0 +1,172 @@
+//! Several keys at once: all or nothing, without dead-lock.
+
+use distlock::{LockClient, LockErrorKind, LockRequest};
+use tokio::time::Instant;
+
+use crate::common::{Inside, LockText, SOON, freed, literal, ms, queued};
+use crate::support::{Store, eventually, on_every_store, unique_key};
+
+on_every_store! {
+    all_keys_are_held_and_released_together,
+    key_named_twice_is_taken_once,
+    overlapping_sets_in_any_order_all_get_done,
+    failing_leaves_none_of_them,
+    dropping_while_waiting_leaves_none_of_them,
+    one_wait_bounds_them_all,
+    trying_is_none_if_one_is_held,
+    nested_call_on_one_of_them_enters,
+    losing_one_of_them_stops_the_body,
+    one_lost_while_waiting_for_the_next_is_no_success,
+}
+
+fn on_all(client: &LockClient, keys: &[&str]) -> LockRequest {
+    client.lock_all(keys.iter().map(|key| literal(key)))
+}
+
+fn keys() -> (String, String) {
+    (unique_key("all-a"), unique_key("all-b"))
+}
+
+async fn all_keys_are_held_and_released_together(store: Store) {
+    let ((a, b), client) = (keys(), store.client());
+
+    let guard = on_all(&client, &[&b, &a]).acquire().await.unwrap();
+
+    assert_eq!(guard.key(), a, "the first one by its bytes");
+    assert!(store.owner_of(&a).await.is_some() && store.owner_of(&b).await.is_some());
+    guard.release().await.unwrap();
+    assert!(store.owner_of(&a).await.is_none() && store.owner_of(&b).await.is_none());
+}
+
+async fn key_named_twice_is_taken_once(store: Store) {
+    let ((a, b), client) = (keys(), store.client());
+
+    let outcome = on_all(&client, &[&a, &b, &a]).wait(ms(0)).run(|_| async { 3 }).await;
+
+    assert_eq!(outcome.unwrap(), 3);
+}
+
+async fn overlapping_sets_in_any_order_all_get_done(store: Store) {
+    let ((a, b), c) = (keys(), unique_key("all-c"));
+    let sets = [[&a, &b], [&b, &c], [&c, &a]];
+    let inside = [Inside::default(), Inside::default(), Inside::default()];
+    let rounds = if matches!(store, Store::Memory(_)) { 200 } else { 60 };
+    let mut tasks = Vec::new();
+    for (number, set) in sets.iter().enumerate() {
+        let client = store.client();
+        let (set, inside) = (set.map(ToOwned::to_owned), inside.clone());
+        tasks.push(tokio::spawn(async move {
+            for round in 0..rounds {
+                let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+                let keys = order.map(|index| &*set[index]);
+                // The visits of the two keys of this set.
+                let (first, second) = (&inside[number], &inside[(number + 1) % 3]);
+                let call = on_all(&client, &keys).wait(ms(30_000)).run(|_| async {
+                    let _visits = (first.enter(), second.enter());
+                    tokio::task::yield_now().await;
+                });
+                call.await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    for inside in &inside {
+        assert_eq!((inside.total(), inside.most()), (2 * rounds, 1));
+    }
+}
+
+async fn failing_leaves_none_of_them(store: Store) {
+    let ((a, b), client) = (keys(), store.client());
+    let _guard = store.client().on(&b).acquire().await.unwrap();
+
+    let error = on_all(&client, &[&a, &b]).wait(ms(100)).acquire().await.unwrap_err();
+
+    assert_eq!((error.kind(), error.key()), (LockErrorKind::Timeout, Some(&*b)));
+    freed(&store, &a, ms(200)).await;
+}
+
+async fn dropping_while_waiting_leaves_none_of_them(store: Store) {
+    let ((a, b), client) = (keys(), store.client());
+    let guard = store.client().on(&b).acquire().await.unwrap();
+    let call = tokio::spawn(on_all(&client, &[&a, &b]).wait(ms(30_000)).acquire());
+    queued(&store, &b, 1).await;
+    assert!(store.owner_of(&a).await.is_some());
+
+    call.abort();
+
+    freed(&store, &a, ms(200)).await;
+    guard.release().await.unwrap();
+    freed(&store, &b, ms(200)).await;
+}
+
+async fn one_wait_bounds_them_all(store: Store) {
+    let ((a, b), client) = (keys(), store.client());
+    store.put_foreign(&a, "other program", Some(ms(200))).await;
+    store.put_foreign(&b, "other program", Some(ms(60_000))).await;
+    let start = Instant::now();
+
+    let error = on_all(&client, &[&a, &b]).wait(ms(400)).acquire().await.unwrap_err();
+
+    let took = start.elapsed();
+    assert_eq!((error.kind(), error.key()), (LockErrorKind::Timeout, Some(&*b)));
+    assert!(took >= ms(390) && took < ms(550), "{took:?}");
+}
+
+async fn trying_is_none_if_one_is_held(store: Store) {
+    let ((a, b), client) = (keys(), store.client());
+    let guard = store.client().on(&b).acquire().await.unwrap();
+
+    assert!(on_all(&client, &[&a, &b]).try_acquire().await.unwrap().is_none());
+
+    freed(&store, &a, ms(200)).await;
+    guard.release().await.unwrap();
+    assert!(on_all(&client, &[&a, &b]).try_acquire().await.unwrap().is_some());
+}
+
+async fn nested_call_on_one_of_them_enters(store: Store) {
+    let ((a, b), client) = (keys(), store.client());
+    let call = on_all(&client, &[&a, &b]).run(|_| async {
+        client.on(&b).wait(ms(0)).run(|_| async {}).await.unwrap();
+        client.on(&a).wait(ms(0)).run(|_| async {}).await.unwrap();
+        let c = unique_key("all-c");
+        on_all(&client, &[&c, &b]).wait(ms(500)).run(|_| async {}).await.unwrap();
+        assert_eq!(store.owner_of(&c).await, None, "c was the inner call's own");
+        store.owner_of(&b).await.is_some()
+    });
+
+    assert!(call.await.unwrap());
+}
+
+async fn losing_one_of_them_stops_the_body(store: Store) {
+    let ((a, b), client) = (keys(), store.client());
+    let call = on_all(&client, &[&a, &b]).lease(ms(300)).run(|held| async {
+        let _held = held;
+        store.remove(&b).await;
+        std::future::pending::<()>().await;
+    });
+
+    let error = call.await.unwrap_err();
+
+    assert_eq!(error.kind(), LockErrorKind::Lost { completed: false });
+    assert_eq!(error.key(), Some(&*b));
+    freed(&store, &a, ms(200)).await;
+}
+
+async fn one_lost_while_waiting_for_the_next_is_no_success(store: Store) {
+    let ((a, b), client) = (keys(), store.client());
+    let guard = store.client().on(&b).acquire().await.unwrap();
+    let call = tokio::spawn(on_all(&client, &[&a, &b]).lease(ms(300)).wait(ms(9_000)).acquire());
+    queued(&store, &b, 1).await;
+
+    store.remove(&a).await;
+    // Until the renewal has found it out.
+    tokio::time::sleep(ms(350)).await;
+    guard.release().await.unwrap();
+
+    let error = call.await.unwrap().map(|guard| guard.is_lost()).unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Lost { completed: false }, "{error}");
+    assert_eq!(error.key(), Some(&*a));
+    eventually("b is free", SOON, async || store.owner_of(&b).await.is_none()).await;
+}

@@ -1,0 +1,192 @@
+//! The orderly end of a client.
+
+use std::time::Duration;
+
+use distlock::{LockErrorKind, OnLost};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::common::{Inside, LockText, SOON, ms, queued};
+use crate::support::{Store, eventually, on_every_store, unique_key};
+
+on_every_store! {
+    idle_client_shuts_down_at_once,
+    bodies_get_until_the_deadline,
+    bodies_that_do_not_end_are_dropped_and_their_keys_are_gone,
+    waiters_are_told_and_leave_the_queue,
+    new_callers_are_refused,
+    guard_by_hand_is_only_no_longer_renewed,
+    body_that_only_wants_the_signal_runs_on,
+    release_under_way_is_waited_for,
+    dropped_shutdown_leaves_what_is_held,
+    other_clients_are_not_touched,
+}
+
+async fn idle_client_shuts_down_at_once(store: Store) {
+    let client = store.client();
+    let start = Instant::now();
+
+    client.shutdown(ms(5_000)).await.unwrap();
+    client.shutdown(ms(5_000)).await.unwrap();
+
+    assert!(start.elapsed() < ms(100), "{:?}", start.elapsed());
+}
+
+async fn bodies_get_until_the_deadline(store: Store) {
+    let (key, client) = (unique_key("grace"), store.client());
+    let (go, gone) = oneshot::channel::<()>();
+    let inner = client.on(&key).wait(ms(0));
+    let call = tokio::spawn(client.on(&key).run(|_| async move {
+        gone.await.unwrap();
+        // What the chain holds already, it may still enter.
+        inner.run(|_| async { 7 }).await.unwrap()
+    }));
+    eventually("it is held", SOON, async || store.owner_of(&key).await.is_some()).await;
+    let start = Instant::now();
+    let shutdown = tokio::spawn({
+        let client = client.clone();
+        async move { client.shutdown(ms(10_000)).await }
+    });
+    tokio::time::sleep(ms(50)).await;
+
+    go.send(()).unwrap();
+
+    assert_eq!(call.await.unwrap().unwrap(), 7);
+    shutdown.await.unwrap().unwrap();
+    assert!(start.elapsed() < ms(1_000), "as soon as all is released: {:?}", start.elapsed());
+    assert_eq!(store.owner_of(&key).await, None);
+}
+
+async fn bodies_that_do_not_end_are_dropped_and_their_keys_are_gone(store: Store) {
+    let (client, inside) = (store.client(), Inside::default());
+    let keys: Vec<_> = (0..50).map(|_| unique_key("shutdown")).collect();
+    let calls: Vec<_> = keys
+        .iter()
+        .map(|key| {
+            let visits = inside.clone();
+            tokio::spawn(client.on(key).run(move |_| async move {
+                let _visit = visits.enter();
+                std::future::pending::<()>().await;
+            }))
+        })
+        .collect();
+    eventually("all are in", SOON, async || inside.now() == 50).await;
+    let start = Instant::now();
+
+    client.shutdown(ms(100)).await.unwrap();
+
+    assert!(start.elapsed() >= ms(100) && start.elapsed() < ms(1_100), "{:?}", start.elapsed());
+    assert_eq!(inside.now(), 0, "all bodies are dropped");
+    for key in &keys {
+        assert_eq!(store.owner_of(key).await, None, "released by the time shutdown returns");
+    }
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap_err().kind(), LockErrorKind::ShutDown);
+    }
+}
+
+async fn waiters_are_told_and_leave_the_queue(store: Store) {
+    let (key, client) = (unique_key("waiters"), store.client());
+    let guard = store.client().on(&key).acquire().await.unwrap();
+    let waiters: Vec<_> =
+        (0..3).map(|_| tokio::spawn(client.on(&key).wait(ms(30_000)).acquire())).collect();
+    queued(&store, &key, 1).await;
+    let start = Instant::now();
+
+    client.shutdown(ms(5_000)).await.unwrap();
+
+    for waiter in waiters {
+        let error = waiter.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::ShutDown, "{error}");
+    }
+    assert!(start.elapsed() < ms(500), "{:?}", start.elapsed());
+    if let Store::Redis(server) = &store {
+        let queue = format!("distlock:{{{key}}}:queue");
+        let left: usize =
+            redis::AsyncCommands::zcard(&mut server.connection().await, queue).await.unwrap();
+        assert_eq!(left, 0, "no place is left behind when shutdown returns");
+    }
+    assert!(!guard.is_lost());
+}
+
+async fn new_callers_are_refused(store: Store) {
+    let (key, client) = (unique_key("refused"), store.client());
+    client.shutdown(Duration::ZERO).await.unwrap();
+
+    for wait in [ms(0), ms(1_000)] {
+        let error = client.on(&key).wait(wait).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::ShutDown);
+        assert!(!error.is_retryable());
+    }
+    assert!(client.on(&key).try_acquire().await.is_err());
+    assert_eq!(store.owner_of(&key).await, None);
+}
+
+async fn guard_by_hand_is_only_no_longer_renewed(store: Store) {
+    let (key, client) = (unique_key("by-hand"), store.client());
+    let guard = client.on(&key).lease(ms(1_500)).acquire().await.unwrap();
+    let start = Instant::now();
+
+    let error = client.shutdown(ms(50)).await.unwrap_err();
+
+    // A second after the deadline, for code that cannot be stopped.
+    assert_eq!(error.kind(), LockErrorKind::ShutDown, "{error}");
+    assert!(start.elapsed() < ms(1_300), "{:?}", start.elapsed());
+    assert!(guard.is_lost());
+    assert_eq!(guard.check().unwrap_err().kind(), LockErrorKind::ShutDown);
+    assert_eq!(store.owner_of(&key).await.as_deref(), Some(guard.owner()), "not taken away");
+    eventually("it runs out", ms(1_500), async || store.owner_of(&key).await.is_none()).await;
+}
+
+async fn body_that_only_wants_the_signal_runs_on(store: Store) {
+    let (key, client) = (unique_key("signal"), store.client());
+    let call = tokio::spawn(client.on(&key).on_lost(OnLost::Signal).run(|held| async move {
+        held.lost().await;
+        held.check().unwrap_err().kind()
+    }));
+    eventually("it is held", SOON, async || store.owner_of(&key).await.is_some()).await;
+
+    client.shutdown(ms(20)).await.unwrap();
+
+    assert_eq!(call.await.unwrap().unwrap(), LockErrorKind::ShutDown);
+    assert_eq!(store.owner_of(&key).await, None);
+}
+
+async fn release_under_way_is_waited_for(store: Store) {
+    let (key, client) = (unique_key("under-way"), store.client());
+    let guard = client.on(&key).acquire().await.unwrap();
+    let releasing = tokio::spawn(guard.release());
+    let dropped = client.on(&unique_key("under-way")).acquire().await.unwrap();
+    let dropped_key = dropped.key().to_owned();
+    drop(dropped);
+
+    client.shutdown(ms(5_000)).await.unwrap();
+
+    assert_eq!(store.owner_of(&key).await, None);
+    assert_eq!(store.owner_of(&dropped_key).await, None);
+    releasing.await.unwrap().unwrap();
+}
+
+async fn dropped_shutdown_leaves_what_is_held(store: Store) {
+    let (key, client) = (unique_key("dropped"), store.client());
+    let guard = client.on(&key).lease(ms(300)).acquire().await.unwrap();
+
+    assert!(tokio::time::timeout(ms(50), client.shutdown(ms(10_000))).await.is_err());
+
+    tokio::time::sleep(ms(600)).await;
+    assert!(!guard.is_lost(), "still renewed");
+    assert_eq!(client.on(&key).acquire().await.unwrap_err().kind(), LockErrorKind::ShutDown);
+    guard.release().await.unwrap();
+    client.shutdown(ms(1_000)).await.unwrap();
+}
+
+async fn other_clients_are_not_touched(store: Store) {
+    let (key, client, other) = (unique_key("other"), store.client(), store.client());
+    let guard = other.on(&key).lease(ms(300)).acquire().await.unwrap();
+
+    client.shutdown(Duration::ZERO).await.unwrap();
+    tokio::time::sleep(ms(500)).await;
+
+    assert!(!guard.is_lost());
+    assert!(other.on(&unique_key("other")).acquire().await.is_ok());
+}
