@@ -4,6 +4,7 @@
 mod support;
 
 mod acquire;
+mod cancel;
 mod common;
 mod held;
 mod loss;
