@@ -32,7 +32,8 @@ pub(crate) enum Outcome {
     /// The hold was over before: so the body was not alone, perhaps.
     Lost(Over),
     Released,
-    /// No answer: it is repeated in the background.
+    /// No answer, and it is repeated in the background; or one that tells nothing about the time
+    /// before the release.
     Unknown,
 }
 
@@ -71,10 +72,14 @@ impl Hold {
         match (over, reply) {
             (Some(over), _) => self.found_gone(over),
             (None, Ok(Released::Freed | Released::Granted { .. })) => Outcome::Released,
-            (None, Ok(Released::Foreign | Released::Gone | Released::Taken)) => {
+            // An answer that came by the deadline was given while the lease still ran; after it, the
+            // lease may just have ended on the way, when the body was done.
+            (None, Ok(Released::Foreign | Released::Gone | Released::Taken))
+                if self.core.now() < self.lease.deadline() =>
+            {
                 self.found_gone(Over::Lost(End::Taken))
             }
-            (None, Err(_)) => Outcome::Unknown,
+            (None, _) => Outcome::Unknown,
         }
     }
 
