@@ -10,6 +10,8 @@ mod held;
 mod loss;
 mod reentrancy;
 mod release;
+mod runtimes;
 mod several_keys;
 mod shutdown;
 mod waiting;
+mod wire;
