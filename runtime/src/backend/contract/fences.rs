@@ -42,7 +42,7 @@ async fn a_counter_that_is_lost_goes_on_from_the_clock(world: &World) {
     let Drawn::Token(last) = channel.draw(&ours, Some(LEASE), SHORT).await.unwrap() else {
         panic!("no token");
     };
-    tokio::time::sleep(2 * SHORT).await;
+    sleep(2 * SHORT).await;
     assert!(token(&*channel, &ours).await > last);
 }
 
