@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use distlock::{LockClient, LockError, LockKey, distributed_lock};
+use distlock::{LockClient, LockError, LockKey, distributed_lock, lock_key};
 
 async fn held(client: &LockClient, key: &str) -> bool {
     client.holder(LockKey::literal(key.to_owned())).await.unwrap().is_some()
@@ -176,6 +176,63 @@ impl Local for () {
 #[tokio::test]
 async fn methods_that_are_not_send_work() {
     with_default(async |_| assert_eq!(&*().local("x".into()).await.unwrap(), "x")).await;
+}
+
+struct South {
+    locks: LockClient,
+    id: u64,
+}
+
+#[async_trait]
+trait Options {
+    async fn by_ref(&self) -> Result<bool, LockError>;
+    async fn by_mut(&mut self) -> Result<bool, LockError>;
+    async fn by_arc(self: Arc<Self>) -> Result<bool, LockError>;
+    async fn fallback(&self, default: String) -> String;
+}
+
+#[async_trait]
+impl Options for South {
+    #[distributed_lock(key = "boxed:options:<self.id>", client = self.locks, when = self.id > 0)]
+    async fn by_ref(&self) -> Result<bool, LockError> {
+        Ok(held(&self.locks, "boxed:options:1").await)
+    }
+
+    #[distributed_lock(key = lock_key!("boxed:options:<self.id>"), client = &self.locks)]
+    async fn by_mut(&mut self) -> Result<bool, LockError> {
+        self.id = 1;
+        Ok(held(&self.locks, "boxed:options:1").await)
+    }
+
+    #[distributed_lock(key = "boxed:options:<self.id>", client = self.locks)]
+    async fn by_arc(self: Arc<Self>) -> Result<bool, LockError> {
+        Ok(held(&self.locks, "boxed:options:1").await)
+    }
+
+    #[distributed_lock(
+        key = "boxed:options:<self.id>",
+        client = self.locks,
+        wait = std::time::Duration::from_secs(self.id - 1),
+        on_lost = "signal",
+        fallback = format!("{default} {}", self.id),
+    )]
+    async fn fallback(&self, default: String) -> String {
+        format!("ran {default}")
+    }
+}
+
+#[tokio::test]
+async fn options_see_self() {
+    let locks = LockClient::in_memory();
+    let mut south = South { locks: locks.clone(), id: 1 };
+
+    assert!(south.by_ref().await.unwrap());
+    assert!(south.by_mut().await.unwrap());
+    assert_eq!(south.fallback("x".into()).await, "ran x");
+    let guard = locks.lock(LockKey::literal("boxed:options:1")).acquire().await.unwrap();
+    assert_eq!(south.fallback("x".into()).await, "x 1");
+    guard.release().await.unwrap();
+    assert!(Arc::new(south).by_arc().await.unwrap());
 }
 
 #[async_trait]

@@ -96,10 +96,10 @@ async fn nested(
     Ok(held(client, "params:nested:1:4:8").await && (x, y, rest.1) == (1, 4, 9))
 }
 
-#[distributed_lock(key = "params:raw:<r#type>", client = client)]
+#[distributed_lock(key = "params:raw:<r#type>:<r#type.len()>:<type>", client = client)]
 async fn raw_name(client: &LockClient, r#type: &str) -> Result<bool, LockError> {
     let name = r#type;
-    Ok(held(client, &format!("params:raw:{name}")).await)
+    Ok(held(client, &format!("params:raw:{name}:{}:{name}", name.len())).await)
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! The options as they are written: name, value, each at most once. Parsing goes on after an error,
 //! so that the next one is found as well.
 
-use proc_macro2::{Ident, TokenStream, TokenTree};
-use quote::ToTokens;
+use proc_macro2::{Group, Ident, TokenStream, TokenTree};
+use quote::{ToTokens, quote};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Error, Expr, ExprLit, Lit, Result, Token};
@@ -71,6 +71,18 @@ impl Args {
         }
     }
 
+    /// The same options for a place where `self` is called `receiver`.
+    pub(crate) fn with_receiver(mut self, receiver: &Ident) -> Self {
+        for arg in &mut self.all {
+            let renamed = rename_self(arg.value.to_token_stream(), receiver);
+            // What was an expression is one with another name in it, too.
+            if let Ok(value) = syn::parse2(renamed) {
+                arg.value = value;
+            }
+        }
+        self
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<&Arg> {
         self.all.iter().find(|arg| arg.name == name)
     }
@@ -86,6 +98,29 @@ impl Arg {
     pub(crate) fn literal(&self) -> Option<&Lit> {
         literal(&self.value)
     }
+}
+
+/// Renames `self`; `lock_key!`, whose literal may name it, is told the name.
+fn rename_self(tokens: TokenStream, receiver: &Ident) -> TokenStream {
+    let mut before = [String::new(), String::new()];
+    let rename = |token: TokenTree| {
+        let word = token.to_string();
+        let in_lock_key = before == ["lock_key", "!"];
+        before.swap(0, 1);
+        before[1] = word;
+        match token {
+            TokenTree::Ident(name) if name == "self" => TokenTree::Ident(receiver.clone()),
+            TokenTree::Group(group) => {
+                let stream = rename_self(group.stream(), receiver);
+                let stream = if in_lock_key { quote!(self = #receiver, #stream) } else { stream };
+                let mut renamed = Group::new(group.delimiter(), stream);
+                renamed.set_span(group.span());
+                TokenTree::Group(renamed)
+            }
+            other => other,
+        }
+    };
+    tokens.into_iter().map(rename).collect()
 }
 
 /// Looks through the invisible group that a value from a `macro_rules!` variable stands in.

@@ -15,7 +15,7 @@ pub(crate) fn distributed_lock(args: TokenStream, item: &TokenStream) -> TokenSt
     let mut errors = Errors::default();
     let args = Args::parse(args, &KNOWN, &mut errors);
     let function = errors.ok(Function::parse(item.clone()));
-    let expansion = expand(&args, function.as_ref(), &mut errors);
+    let expansion = expand(args, function.as_ref(), &mut errors);
     let output = match (errors.into_tokens(), expansion) {
         (None, Some(expansion)) => expansion,
         // The function as it was written, so that its callers and the editor still know it.
@@ -27,9 +27,9 @@ pub(crate) fn distributed_lock(args: TokenStream, item: &TokenStream) -> TokenSt
     output
 }
 
-fn expand(args: &Args, function: Option<&Function>, errors: &mut Errors) -> Option<TokenStream> {
+fn expand(args: Args, function: Option<&Function>, errors: &mut Errors) -> Option<TokenStream> {
     let Some(function) = function else {
-        check::settings(args, errors);
+        check::settings(&args, errors);
         return None;
     };
     let mut sig = function.sig.clone();
@@ -37,7 +37,11 @@ fn expand(args: &Args, function: Option<&Function>, errors: &mut Errors) -> Opti
     function.check(boxed.is_some(), errors);
     let body = match boxed {
         Some(boxed) => {
-            let plan = check::plan(args, &boxed.params, errors)?;
+            let args = match &boxed.params.receiver {
+                Some(receiver) => args.with_receiver(receiver),
+                None => args,
+            };
+            let plan = check::plan(&args, &boxed.params, errors)?;
             let site = Site {
                 params: &boxed.params,
                 output: Some(&boxed.output),
@@ -49,7 +53,7 @@ fn expand(args: &Args, function: Option<&Function>, errors: &mut Errors) -> Opti
         }
         None => {
             let params = Params::take(&mut sig, &function.body);
-            let plan = check::plan(args, &params, errors)?;
+            let plan = check::plan(&args, &params, errors)?;
             let site = Site {
                 params: &params,
                 output: expand::output(&sig),

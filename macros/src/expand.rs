@@ -217,7 +217,10 @@ fn body(plan: &Plan, site: &Site<'_>, output: &TokenStream, held: &Ident) -> Tok
     let guard = plan.guard.as_ref().map(|guard| quote!(let #guard = #held.#method();));
     let body = &site.body;
     let mut block = Group::new(Delimiter::Brace, quote!(#edge #hold #guard #body));
-    block.set_span(site.body_span);
+    // Variables of ours in the same block must outlive the temporaries of the body's last expression,
+    // as parameters do. They do by the rules of our edition, and a block's edition is its span's.
+    let has_variables = guard.is_some() || site.params.opens_any();
+    block.set_span(if has_variables { generated_at(site.body_span) } else { site.body_span });
     quote_spanned!(site.body_span=> async move #block)
 }
 
@@ -321,7 +324,7 @@ impl Plan {
         };
         let words = Words::of(fallback.to_token_stream());
         let mut names = params.names.iter().chain(&params.receiver);
-        names.any(|name| words.contain(&name.to_string()))
+        names.any(|name| !params.shared.contains(name) && words.contain(&name.to_string()))
     }
 
     /// The expressions that are evaluated before the wait.

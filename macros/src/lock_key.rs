@@ -1,6 +1,6 @@
 //! `lock_key!("stock:lock:<sku_id>")`.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use syn::parse::{ParseStream, Parser};
 use syn::{LitStr, Path, Result, Token};
@@ -11,22 +11,32 @@ use crate::key;
 use crate::placeholder::Scope;
 
 pub(crate) fn lock_key(input: TokenStream) -> TokenStream {
-    let (path, template) = match parse.parse2(input) {
-        Ok(parsed) => parsed,
+    let Input { path, receiver, template } = match parse.parse2(input) {
+        Ok(input) => input,
         Err(error) => return error.to_compile_error(),
     };
     let private = private_door(path.as_ref());
     let mut errors = Errors::default();
-    let key = key::expand(&template, &Scope::Open, &private, &mut errors);
+    let scope = Scope::Open { receiver: receiver.as_ref() };
+    let key = key::expand(&template, &scope, &private, &mut errors);
     match (key, errors.into_tokens()) {
         (Some(key), None) => key,
         (_, errors) => quote!({ #errors }),
     }
 }
 
-/// `crate = path, "template"`; the path is what the wrapper in `distlock` passes.
-fn parse(input: ParseStream<'_>) -> Result<(Option<Path>, LitStr)> {
+struct Input {
+    path: Option<Path>,
+    /// What `self` is called here.
+    receiver: Option<Ident>,
+    template: LitStr,
+}
+
+/// `crate = path, self = name, "template"`: the path comes from the wrapper in `distlock`, the name
+/// from the attribute, and what the user writes is the template.
+fn parse(input: ParseStream<'_>) -> Result<Input> {
     let path = parse_crate(input)?;
+    let receiver = parse_receiver(input)?;
     let template: LitStr = input.parse().map_err(|error| {
         syn::Error::new(
             error.span(),
@@ -40,7 +50,18 @@ fn parse(input: ParseStream<'_>) -> Result<(Option<Path>, LitStr)> {
              scope, as in `lock_key!(\"stock:lock:<sku_id>\")`",
         ));
     }
-    Ok((path, template))
+    Ok(Input { path, receiver, template })
+}
+
+fn parse_receiver(input: ParseStream<'_>) -> Result<Option<Ident>> {
+    if !input.peek(Token![self]) || !input.peek2(Token![=]) {
+        return Ok(None);
+    }
+    let _self: Token![self] = input.parse()?;
+    let _equals: Token![=] = input.parse()?;
+    let receiver = input.parse()?;
+    let _comma: Token![,] = input.parse()?;
+    Ok(Some(receiver))
 }
 
 /// `crate = path,` in front of what the user wrote.

@@ -17,6 +17,8 @@ pub(crate) struct Params {
     /// Everything that a placeholder may name.
     pub(crate) names: Vec<Ident>,
     pub(crate) receiver: Option<Ident>,
+    /// Those of the names that are still there when the inner block has them: shared references.
+    pub(crate) shared: Vec<Ident>,
     /// What the inner block has to take in, in order of declaration.
     pub(crate) owned: Vec<Owned>,
     /// Parameters that the signature now gives a name of ours.
@@ -47,8 +49,10 @@ impl Params {
             match input {
                 FnArg::Receiver(receiver) => {
                     let name: Ident = receiver.self_token.into();
-                    if !matches!(receiver.kind, ReceiverKind::Reference(..)) {
-                        params.owned.push(Owned { attrs: Vec::new(), name: name.clone() });
+                    match receiver.kind {
+                        ReceiverKind::Reference(_, _, None) => params.shared.push(name.clone()),
+                        ReceiverKind::Reference(_, _, Some(_)) => {}
+                        _ => params.owned.push(Owned { attrs: Vec::new(), name: name.clone() }),
                     }
                     params.receiver = Some(name);
                 }
@@ -71,11 +75,15 @@ impl Params {
                         let pat = std::mem::replace(&mut *param.pat, name_pattern(&argument));
                         params.owned.push(Owned { attrs: attrs.clone(), name: argument.clone() });
                         params.opened.push(Opened { attrs, argument, pat });
-                    } else if !matches!(*param.ty, Type::Reference(_)) {
-                        let bindings = pattern::bindings(&param.pat).into_iter();
-                        params
+                        continue;
+                    }
+                    let bindings = pattern::bindings(&param.pat).into_iter();
+                    match &*param.ty {
+                        Type::Reference(ty) if ty.mutability.is_some() => {}
+                        Type::Reference(_) => params.shared.extend(bindings),
+                        _ => params
                             .owned
-                            .extend(bindings.map(|name| Owned { attrs: attrs.clone(), name }));
+                            .extend(bindings.map(|name| Owned { attrs: attrs.clone(), name })),
                     }
                 }
             }
@@ -109,6 +117,11 @@ impl Params {
         });
         let unused = unused.map(|Owned { attrs, name }| quote!({ #(#attrs)* let #name = 0_u8; }));
         quote!(#(#captures)* #(#opened)* #(#unused)*)
+    }
+
+    /// Whether the inner block has variables that are parameters elsewhere.
+    pub(crate) fn opens_any(&self) -> bool {
+        self.opened.iter().any(|opened| !matches!(opened.pat, Pat::Wild(_)))
     }
 
     fn all_opened(&self) -> impl Iterator<Item = &Opened> {

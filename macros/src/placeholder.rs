@@ -1,6 +1,8 @@
 //! What may stand between the brackets of a template in Rust code: a variable or `self`, then
 //! fields, tuple indices, method calls and indexing; or a constant `Self::NAME`.
 
+use std::borrow::Cow;
+
 use distlock_template::{Placeholder, Template, TemplateError};
 use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
@@ -13,7 +15,7 @@ pub(crate) enum Scope<'a> {
     /// Those of a function: its bindings, and its `self` if it has one.
     Function { names: &'a [Ident], receiver: Option<&'a Ident> },
     /// Whatever the compiler finds where the literal stands.
-    Open,
+    Open { receiver: Option<&'a Ident> },
 }
 
 /// Turns a placeholder of `literal`, whose text is `template`, into an expression.
@@ -26,7 +28,7 @@ pub(crate) fn expand(
     let refuse = |(message, remedy): Refusal| {
         TemplateError::new(template, placeholder.span(), message, remedy)
     };
-    let expr: Expr = syn::parse_str(placeholder.text())
+    let expr: Expr = syn::parse_str(&scope.spelling(placeholder.text()))
         .map_err(|_error| refuse(not_a_value(placeholder.text(), scope)))?;
     check(&expr, placeholder.text(), scope).map_err(refuse)?;
     Ok(scope.resolve(expr.into_token_stream(), literal.span()))
@@ -97,7 +99,7 @@ fn parameters(names: &[Ident]) -> String {
 fn not_a_value(written: &str, scope: &Scope<'_>) -> Refusal {
     let what = match scope {
         Scope::Function { .. } => "a parameter",
-        Scope::Open => "a variable",
+        Scope::Open { .. } => "a variable",
     };
     let layer = ["header:", "query:"].iter().any(|source| written.starts_with(source))
         || written.contains(" as ");
@@ -117,6 +119,15 @@ fn not_a_value(written: &str, scope: &Scope<'_>) -> Refusal {
 }
 
 impl Scope<'_> {
+    /// A parameter `r#type` is `<type>` in a template as well.
+    fn spelling<'t>(&self, written: &'t str) -> Cow<'t, str> {
+        let raw = format!("r#{written}");
+        match self {
+            Scope::Function { names, .. } if names.iter().any(|name| *name == raw) => raw.into(),
+            Scope::Function { .. } | Scope::Open { .. } => written.into(),
+        }
+    }
+
     /// Makes the names mean the bindings, even where a `macro_rules!` supplies the literal, and
     /// lets every error point at the literal.
     fn resolve(&self, tokens: TokenStream, literal: Span) -> TokenStream {
@@ -143,9 +154,11 @@ impl Scope<'_> {
 
     fn resolve_name(&self, name: &Ident, literal: Span) -> Ident {
         let binding = match self {
-            Scope::Function { receiver, .. } if name == "self" => *receiver,
+            Scope::Function { receiver, .. } | Scope::Open { receiver } if name == "self" => {
+                *receiver
+            }
             Scope::Function { names, .. } => names.iter().find(|binding| *binding == name),
-            Scope::Open => None,
+            Scope::Open { .. } => None,
         };
         match binding {
             Some(binding) => {

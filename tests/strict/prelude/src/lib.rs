@@ -1,12 +1,30 @@
 //! What a company's services import.
 
 #![deny(warnings, missing_docs, unreachable_pub, clippy::all, clippy::pedantic, clippy::nursery)]
+#![allow(clippy::missing_panics_doc, clippy::significant_drop_tightening)]
 #![forbid(unsafe_code)]
+
+use std::sync::Mutex;
 
 pub use distlock;
 pub use distlock::{distributed_lock, lock_key, lock_template, LockError, LockKey};
 
 lock_template!(pub PRELUDE = "strict:prelude:<id>");
+
+/// A temporary at the end of the body, which lives longer in this edition than what it borrows.
+///
+/// # Errors
+///
+/// Those of the lock.
+#[distributed_lock(key = "strict:temporary:<name>", guard = held)]
+pub async fn temporary(
+    (list, _): (Mutex<Vec<u8>>, u8),
+    whole: Mutex<Vec<u8>>,
+    name: &str,
+) -> Result<usize, LockError> {
+    std::future::ready(held.is_lost()).await;
+    Ok(list.lock().unwrap().len() + whole.lock().unwrap().len())
+}
 
 /// The attribute in the edition before.
 ///
