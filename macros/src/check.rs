@@ -8,7 +8,7 @@ use crate::args::{Arg, Args, Known, source};
 use crate::diagnostics::Errors;
 use crate::expand::private_door;
 use crate::key;
-use crate::params::Params;
+use crate::params::{Params, Words};
 use crate::placeholder::Scope;
 use crate::settings::{self, DEFAULT_LEASE, OnLost, Settings};
 
@@ -97,7 +97,7 @@ pub(crate) fn plan(args: &Args, params: &Params, errors: &mut Errors) -> Option<
     let scope = Scope::Function { names: &params.names, receiver: params.receiver.as_ref() };
     let keys = keys(args, &scope, &private, errors);
     let settings = settings(args, errors);
-    let fallback = fallback(args, errors);
+    let fallback = fallback(args, params, errors);
     let guard = args.get("guard").and_then(|arg| guard(arg, params, errors));
     let on_unavailable = args.get("on_unavailable").and_then(|arg| {
         let choices =
@@ -205,7 +205,7 @@ fn several_keys(
     keys.into_iter().collect()
 }
 
-fn fallback(args: &Args, errors: &mut Errors) -> Fallback {
+fn fallback(args: &Args, params: &Params, errors: &mut Errors) -> Fallback {
     match (args.get("fallback"), args.get("fallback_with")) {
         (Some(value), Some(with)) => {
             errors.at(
@@ -216,7 +216,19 @@ fn fallback(args: &Args, errors: &mut Errors) -> Fallback {
             Fallback::Value(value.value.clone())
         }
         (Some(value), None) => Fallback::Value(value.value.clone()),
-        (None, Some(with)) => Fallback::With(with.value.clone()),
+        (None, Some(with)) => {
+            if let Some(name) = params.opened_in(&Words::of(with.value.to_token_stream())) {
+                errors.at(
+                    &with.value,
+                    format!(
+                        "`{name}` is gone by then: `fallback_with` is also called when the lock is \
+                         lost, and the body has taken the parameter that `{name}` is part of; leave \
+                         it out, or pass it as a parameter of its own that is `Copy`"
+                    ),
+                );
+            }
+            Fallback::With(with.value.clone())
+        }
         (None, None) => Fallback::Error,
     }
 }

@@ -237,13 +237,7 @@ fn refused(plan: &Plan, params: &Params, output: &TokenStream) -> TokenStream {
             let open = params.open(&Words::of(value.to_token_stream()));
             if open.is_empty() { quote!({ #value }) } else { quote!({ #open #value }) }
         }
-        Fallback::With(with) => {
-            let open = params.open(&Words::of(with.to_token_stream()));
-            let call = fallback_with(private, with);
-            quote_spanned! {Span::mixed_site()=>
-                { #open #call }
-            }
-        }
+        Fallback::With(with) => fallback_with(private, with),
     }
 }
 

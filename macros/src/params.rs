@@ -124,6 +124,12 @@ impl Params {
         self.opened.iter().any(|opened| !matches!(opened.pat, Pat::Wild(_)))
     }
 
+    /// A name that `used` names and that only a pattern brings into the inner block.
+    pub(crate) fn opened_in(&self, used: &Words) -> Option<Ident> {
+        let mut names = self.all_opened().flat_map(|opened| pattern::bindings(&opened.pat));
+        names.find(|name| used.name(&name.to_string()))
+    }
+
     fn all_opened(&self) -> impl Iterator<Item = &Opened> {
         self.opened.iter().chain(&self.opened_inside)
     }
@@ -253,6 +259,12 @@ impl Words {
         let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
         self.identifiers.contains(name)
             || self.literals.split(|c| !part_of_word(c)).any(|word| word == name)
+    }
+
+    /// Whether the code names the variable, as far as that can be told without doubt.
+    fn name(&self, name: &str) -> bool {
+        let in_format = |end| self.literals.contains(&format!("{{{name}{end}"));
+        self.identifiers.contains(name) || in_format("}") || in_format(":")
     }
 
     /// For code that uses some of `names`, if that is only guessed from a literal.

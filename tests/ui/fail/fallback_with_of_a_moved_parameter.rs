@@ -21,4 +21,19 @@ async fn never_started(name: String) -> Result<String, LockError> {
     Ok(name)
 }
 
+struct Order {
+    id: u64,
+    name: String,
+}
+
+#[distributed_lock(key = "a:<id>", fallback_with = |error| Err(format!("{id}: {error}")))]
+async fn part(Order { id, .. }: Order) -> Result<u64, String> {
+    Ok(id)
+}
+
+#[distributed_lock(key = "a:<id>", fallback = Ok(format!("{id} {name}")))]
+async fn part_in_fallback(Order { id, name, .. }: Order) -> Result<String, LockError> {
+    Ok(format!("{id} {name}"))
+}
+
 fn main() {}
