@@ -66,3 +66,85 @@ fn expand(args: Args, function: Option<&Function>, errors: &mut Errors) -> Optio
     };
     Some(function.with_body(&sig, body))
 }
+
+#[cfg(test)]
+mod tests {
+    use proc_macro2::TokenTree;
+
+    use super::*;
+
+    const ARGS: &str = r#"
+        key = "stock:<sku_id>:<self.shop>", wait = "3s", lease = Duration::from_secs(10),
+        max_hold = "1m", client = self.locks(1, 2), fallback_with = |error| Err::<u8, _>(error),
+        guard = held, on_lost = "signal", on_unavailable = "run_unlocked", reentrant = false,
+        strict = true, max_waiters = 3, name = "stock", when = sku_id > 0, crate = distlock
+    "#;
+
+    const ITEMS: &[&str] = &[
+        "async fn f(&self, sku_id: u64) -> Result<u8, E> { Ok(1) }",
+        "pub(crate) async fn f(self, Json(Order { sku_id, .. }): Json<Order>) { go().await; }",
+        "async fn f<'a, T: X, const N: usize>(self: Arc<Self>, mut sku_id: &'a T) -> impl Y {}",
+        "fn f(&self, sku_id: u64) -> P { Box::pin(async move {
+            let __self = self; let sku_id = sku_id; let __ret: u8 = { 1 }; __ret }) }",
+        "fn f() {}",
+        "async fn f(&self, sku_id: u64);",
+        "struct S { sku_id: u64 }",
+        "",
+    ];
+
+    fn tokens(text: &str) -> TokenStream {
+        text.parse().unwrap()
+    }
+
+    /// Whatever is wrong with the options, the answer is code: the function, or an error and the
+    /// function as it was.
+    fn answers(args: &TokenStream, item: &TokenStream) -> bool {
+        let output = distributed_lock(args.clone(), item);
+        let is_error = output.to_string().contains("compile_error");
+        let untouched = output.to_string().ends_with(&item.to_string());
+        assert!(!is_error || untouched, "{args}\n{output}");
+        let file = syn::parse2::<syn::File>(quote!(trait T { #output }));
+        let items = syn::parse2::<syn::File>(output.clone());
+        assert!(file.is_ok() || items.is_ok(), "{args}\n{output}");
+        is_error
+    }
+
+    #[test]
+    fn the_whole_attribute_expands() {
+        let accepted: Vec<bool> =
+            ITEMS.iter().map(|item| !answers(&tokens(ARGS), &tokens(item))).collect();
+
+        assert_eq!(accepted, [true, true, true, true, false, false, false, false]);
+    }
+
+    #[test]
+    fn every_attribute_with_a_token_missing_or_cut_off_is_answered() {
+        let all: Vec<TokenTree> = tokens(ARGS).into_iter().collect();
+        for item in ITEMS.iter().map(|item| tokens(item)) {
+            for at in 0..all.len() {
+                let cut: TokenStream = all[..at].iter().cloned().collect();
+                let before = all[..at].iter().cloned();
+                let missing: TokenStream = before.chain(all[at + 1..].iter().cloned()).collect();
+                let doubled: TokenStream = all[..=at].iter().chain(&all[at..]).cloned().collect();
+                answers(&cut, &item);
+                answers(&missing, &item);
+                answers(&doubled, &item);
+            }
+        }
+    }
+
+    #[test]
+    fn every_template_of_a_few_characters_is_answered() {
+        let item = tokens(ITEMS[0]);
+        let mut templates = vec![String::new()];
+        for _ in 0..4 {
+            let longer = templates.iter().flat_map(|template| {
+                ["<", ">", "sku_id", ".", ":", "(", "é"].map(|piece| format!("{template}{piece}"))
+            });
+            templates = longer.collect();
+            for template in &templates {
+                answers(&quote!(key = #template), &item);
+            }
+        }
+    }
+}

@@ -30,7 +30,7 @@ impl Function {
             let sig: Signature = input.parse()?;
             if input.peek(Token![;]) {
                 return Err(Error::new_spanned(
-                    &sig,
+                    &sig.ident,
                     "this method has no body to lock; put `#[distributed_lock]` on the methods \
                      that implement it",
                 ));
