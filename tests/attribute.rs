@@ -363,3 +363,27 @@ async fn options_may_wait_and_leave_the_function() {
     assert!(options_that_leave(&client, Some("x")).await.unwrap());
     assert!(options_that_leave(&client, None).await.is_err());
 }
+
+#[distributed_lock(
+    key = "attr:answers:<name>",
+    wait = "0s",
+    client = client,
+    guard = lock,
+    fallback = {
+        tokio::task::yield_now().await;
+        Ok(name + "?")
+    },
+)]
+async fn answers_later(client: &LockClient, name: String) -> Result<String, LockError> {
+    let _ = client;
+    Ok(name + lock.key())
+}
+
+#[tokio::test]
+async fn a_fallback_may_take_the_arguments_and_wait() {
+    let client = LockClient::in_memory();
+    let call = || answers_later(&client, "x".into());
+
+    assert_eq!(contended(&client, "attr:answers:x", call()).await.unwrap(), "x?");
+    assert_eq!(call().await.unwrap(), "xattr:answers:x");
+}

@@ -4,9 +4,9 @@ use distlock::{LockError, distributed_lock};
 
 type Big = [u8; 1000];
 
-/// The same body plain, locked, and locked in the long form (a fallback that needs an argument).
+/// The same body plain, locked, and locked with a fallback that needs an argument.
 macro_rules! pair {
-    ($name:ident($($param:pat => $ty:ty),*) $body:block) => {
+    ($name:ident or $first:expr, ($($param:pat => $ty:ty),*) $body:block) => {
         mod $name {
             use super::*;
 
@@ -15,7 +15,12 @@ macro_rules! pair {
             #[distributed_lock(key = "size:lock")]
             pub(super) async fn locked($($param: $ty),*) -> Result<u8, LockError> $body
 
-            #[distributed_lock(key = "size:lock", guard = held, lease = "5s", fallback_with = |_| Ok(0))]
+            #[distributed_lock(
+                key = "size:lock",
+                guard = held,
+                lease = "5s",
+                fallback = Ok($first)
+            )]
             pub(super) async fn fallback($($param: $ty),*) -> Result<u8, LockError> {
                 let _ = held;
                 $body
@@ -24,26 +29,27 @@ macro_rules! pair {
     };
 }
 
-pair!(uses_all(a => Big, b => (Big, Big), mut c => Big) {
+pair!(uses_all or a[0], (a => Big, b => (Big, Big), mut c => Big) {
     tokio::task::yield_now().await;
     c[0] += 1;
     Ok(a[0] + b.0[0] + b.1[0] + c[0])
 });
-pair!(uses_none(_a => Big, _b => (Big, Big), _ => Big) {
+pair!(uses_none or a[0], (a => Big, _b => (Big, Big), _ => Big) {
+    let _ = a;
     tokio::task::yield_now().await;
     Ok(0)
 });
-pair!(uses_part(a => Big, (b, _) => (Big, Big)) {
+pair!(uses_part or a[0], (a => Big, (b, _) => (Big, Big)) {
     let first = a[0];
     tokio::task::yield_now().await;
     Ok(first + b[0])
 });
-pair!(owns(a => Vec<u8>, (b, _) => (String, String)) {
+pair!(owns or a[0], (a => Vec<u8>, (b, _) => (String, String)) {
     tokio::task::yield_now().await;
     drop(a);
     Ok(b.as_bytes()[0])
 });
-pair!(never_waits(a => Big) {
+pair!(never_waits or a[0], (a => Big) {
     let first = a[0];
     Ok(first)
 });

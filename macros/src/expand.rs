@@ -41,111 +41,43 @@ pub(crate) fn output(sig: &Signature) -> Option<&Type> {
 }
 
 /// Expands to the statements that replace the body.
+///
+/// The body is a future from the start, and has the parameters from then on: so they are stored only
+/// once more than without a lock.
 pub(crate) fn lock(plan: &Plan, site: &Site<'_>) -> TokenStream {
-    let held = Ident::new("__held", Span::mixed_site());
+    let private = &plan.private;
     let output = inferable(site.output, site.at);
-    let parts = Parts {
-        acquire: acquire(plan, site.params),
-        body: body(plan, site, &output, &held),
-        refused: refused(plan, site.params, &output),
-        lost: lost(plan, &output),
-        slot: plan
-            .guard
-            .as_ref()
-            .map(|_| quote_spanned!(Span::mixed_site()=> let #held = __acquire.slot();)),
+    let takes_refusal = plan.fallback_needs(site.params);
+    let acquire = acquire(plan, site.params);
+    let body = body(plan, site, &output, takes_refusal);
+    let slot = plan
+        .guard
+        .as_ref()
+        .map(|_| quote_spanned!(Span::mixed_site()=> let __held = __acquire.slot();));
+    let refusal = takes_refusal
+        .then(|| quote_spanned!(Span::mixed_site()=> let __refusal = __acquire.refusal();));
+    let mutability = (slot.is_some() || refusal.is_some()).then(|| quote!(mut));
+    let locked = quote_spanned! {Span::mixed_site()=>
+        let #mutability __acquire = #acquire;
+        #slot
+        #refusal
+        __acquire.run(#body)
     };
-    if plan.fallback_needs(site.params) { parts.in_two_steps(plan) } else { parts.in_one(plan) }
-}
-
-/// The pieces of an expansion.
-struct Parts {
-    /// An expression of type `Acquire`.
-    acquire: TokenStream,
-    /// Takes the place of the held lock before the grant.
-    slot: Option<TokenStream>,
-    /// The future.
-    body: TokenStream,
-    /// The value for `__error` when the body never started.
-    refused: TokenStream,
-    /// The value for `__error` when the lock was lost after that.
-    lost: TokenStream,
-}
-
-impl Parts {
-    /// The parameters move into the body before the wait, so that they are stored only once more.
-    fn in_one(self, plan: &Plan) -> TokenStream {
-        let Self { acquire, slot, body, refused, lost } = self;
-        let private = &plan.private;
-        let acquire = bind(&acquire, slot.is_some());
-        let locked = quote_spanned! {Span::mixed_site()=>
-            #acquire
-            #slot
-            __acquire.run(#body)
-        };
-        // What is borrowed for the key would count as in use for the whole wait, if it were not
-        // moved into a closure first. Out of a closure there is no `?` and no `await`.
-        let locked = if plan.leaves_expressions() {
-            quote_spanned!(Span::mixed_site()=> { #locked })
-        } else {
-            quote_spanned!(Span::mixed_site()=> #private::start(move || { #locked }))
-        };
-        let failed = match plan.fallback {
-            Fallback::Value(_) if plan.never_reports_loss() => {
-                quote_spanned!(Span::mixed_site()=> #private::Err(_) => #refused,)
-            }
-            Fallback::Value(_) => quote_spanned! {Span::mixed_site()=>
-                #private::Err(#private::Failure::Refused(_)) => #refused,
-                #private::Err(#private::Failure::Lost(__error)) => #lost,
-            },
-            Fallback::Error | Fallback::With(_) => quote_spanned! {Span::mixed_site()=>
-                #private::Err(__failure) => {
-                    let __error = __failure.into_error();
-                    #lost
-                }
-            },
-        };
-        quote_spanned! {Span::mixed_site()=>
-            let __locked = #locked;
-            match __locked.await {
-                #private::Ok(__value) => __value,
-                #failed
-            }
+    // What is borrowed for the key would count as in use for the whole wait, if it were not moved
+    // into a closure first. Out of a closure there is no `?` and no `await`.
+    let locked = if plan.leaves_expressions() {
+        quote_spanned!(Span::mixed_site()=> { #locked })
+    } else {
+        quote_spanned!(Span::mixed_site()=> #private::start(move || { #locked }))
+    };
+    let failed = failed(plan, &output, takes_refusal);
+    quote_spanned! {Span::mixed_site()=>
+        let __locked = #locked;
+        match __locked.await {
+            #private::Ok(__value) => __value,
+            #failed
         }
     }
-
-    /// The parameters are still there for a fallback when the lock is refused.
-    fn in_two_steps(self, plan: &Plan) -> TokenStream {
-        let Self { acquire, slot, body, refused, lost } = self;
-        let private = &plan.private;
-        let acquire = bind(&acquire, slot.is_some());
-        let lost = if plan.never_reports_loss() {
-            quote_spanned!(Span::mixed_site()=> __failure.never())
-        } else {
-            quote_spanned!(Span::mixed_site()=> { let __error = __failure.into_error(); #lost })
-        };
-        let error = match plan.fallback {
-            Fallback::Value(_) => quote!(_),
-            Fallback::Error | Fallback::With(_) => {
-                Ident::new("__error", Span::mixed_site()).into_token_stream()
-            }
-        };
-        quote_spanned! {Span::mixed_site()=>
-            #acquire
-            #slot
-            match __acquire.await {
-                #private::Ok(__entered) => match __entered.run(#body).await {
-                    #private::Ok(__value) => __value,
-                    #private::Err(__failure) => #lost,
-                },
-                #private::Err(#error) => #refused,
-            }
-        }
-    }
-}
-
-fn bind(acquire: &TokenStream, is_mut: bool) -> TokenStream {
-    let mutability = is_mut.then(|| quote!(mut));
-    quote_spanned!(Span::mixed_site()=> let #mutability __acquire = #acquire;)
 }
 
 /// The attempt to get the lock. It is a value of its own, so that no temporary of the user's
@@ -201,7 +133,7 @@ fn acquire(plan: &Plan, params: &Params) -> TokenStream {
 }
 
 /// The future that is the body.
-fn body(plan: &Plan, site: &Site<'_>, output: &TokenStream, held: &Ident) -> TokenStream {
+fn body(plan: &Plan, site: &Site<'_>, output: &TokenStream, takes_refusal: bool) -> TokenStream {
     let private = &plan.private;
     // Makes the compiler expect the return type in the body, and point at it.
     let at = output.clone().into_iter().next().map_or_else(Span::call_site, |token| token.span());
@@ -214,9 +146,11 @@ fn body(plan: &Plan, site: &Site<'_>, output: &TokenStream, held: &Ident) -> Tok
     let hold = site.params.hold(&plan.words(&site.body));
     let method = if plan.may_run_unlocked() { "held_if_locked" } else { "held" };
     let method = Ident::new(method, Span::mixed_site());
+    let held = Ident::new("__held", Span::mixed_site());
     let guard = plan.guard.as_ref().map(|guard| quote!(let #guard = #held.#method();));
+    let refused = takes_refusal.then(|| refused_inside(plan));
     let body = &site.body;
-    let mut block = Group::new(Delimiter::Brace, quote!(#edge #hold #guard #body));
+    let mut block = Group::new(Delimiter::Brace, quote!(#edge #hold #refused #guard #body));
     // Variables of ours in the same block must outlive the temporaries of the body's last expression,
     // as parameters do. They do by the rules of our edition, and a block's edition is its span's.
     let has_variables = guard.is_some() || site.params.opens_any();
@@ -224,34 +158,64 @@ fn body(plan: &Plan, site: &Site<'_>, output: &TokenStream, held: &Ident) -> Tok
     quote_spanned!(site.body_span=> async move #block)
 }
 
-/// The value when the body never started.
-fn refused(plan: &Plan, params: &Params, output: &TokenStream) -> TokenStream {
+/// Where a fallback names what the body has: there it is told of a refusal, and answers in place of
+/// the user's statements.
+fn refused_inside(plan: &Plan) -> Option<TokenStream> {
     let private = &plan.private;
     match &plan.fallback {
-        Fallback::Error => {
-            quote_spanned! {Span::mixed_site()=>
-                <#output as #private::FromLockError>::from_lock_error(__error)
+        Fallback::Error => None,
+        Fallback::Value(value) => Some(quote_spanned! {Span::mixed_site()=>
+            if let #private::Some(_) = __refusal.take() {
+                return #value;
             }
+        }),
+        Fallback::With(with) => {
+            let value = fallback_with(private, with);
+            Some(quote_spanned! {Span::mixed_site()=>
+                if let #private::Some(__error) = __refusal.take() {
+                    return #value;
+                }
+            })
         }
-        Fallback::Value(value) => {
-            let open = params.open(&Words::of(value.to_token_stream()));
-            if open.is_empty() { quote!({ #value }) } else { quote!({ #open #value }) }
-        }
-        Fallback::With(with) => fallback_with(private, with),
     }
 }
 
-/// The value when the lock was lost after the body started.
-fn lost(plan: &Plan, output: &TokenStream) -> TokenStream {
+/// The arms for a call that has no value of its body.
+fn failed(plan: &Plan, output: &TokenStream, takes_refusal: bool) -> TokenStream {
     let private = &plan.private;
     match &plan.fallback {
         Fallback::Error => quote_spanned! {Span::mixed_site()=>
-            <#output as #private::FromLockError>::from_lock_error(__error)
+            #private::Err(__failure) => {
+                <#output as #private::FromLockError>::from_lock_error(__failure.into_error())
+            }
         },
-        Fallback::Value(_) => quote_spanned! {Span::mixed_site()=>
-            <#output as #private::FromLostLock>::from_lost_lock(__error)
-        },
-        Fallback::With(with) => fallback_with(private, with),
+        Fallback::With(with) => {
+            let value = fallback_with(private, with);
+            quote_spanned! {Span::mixed_site()=>
+                #private::Err(__failure) => {
+                    let __error = __failure.into_error();
+                    #value
+                }
+            }
+        }
+        Fallback::Value(value) => {
+            let lost = if plan.never_reports_loss() {
+                quote_spanned!(Span::mixed_site()=> __failure.never())
+            } else {
+                quote_spanned! {Span::mixed_site()=>
+                    <#output as #private::FromLostLock>::from_lost_lock(__failure.into_error())
+                }
+            };
+            let refused = (!takes_refusal).then(|| {
+                quote_spanned! {Span::mixed_site()=>
+                    #private::Err(#private::Failure::Refused(_)) => #value,
+                }
+            });
+            quote_spanned! {Span::mixed_site()=>
+                #refused
+                #private::Err(__failure) => #lost,
+            }
+        }
     }
 }
 

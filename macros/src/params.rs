@@ -153,19 +153,6 @@ impl Params {
             })
             .collect()
     }
-
-    /// The same by value, for code that runs in place of the inner block.
-    pub(crate) fn open(&self, used: &Words) -> TokenStream {
-        let uses = |name: &Ident| used.contain(&name.to_string());
-        self.all_opened()
-            .filter(|opened| pattern::bindings(&opened.pat).iter().any(uses))
-            .map(|Opened { attrs, argument, pat }| {
-                let allow = used.allow_unused(&pattern::bindings(pat));
-                let pat = pattern::by_value(pat, &uses);
-                quote!(#(#attrs)* #allow let #pat = #argument;)
-            })
-            .collect()
-    }
 }
 
 /// The name that a parameter gets whose pattern is opened in the inner block.

@@ -49,11 +49,6 @@ pub(crate) fn by_reference(pat: &Pat, used: &dyn Fn(&Ident) -> bool) -> (Pat, bo
     (rebound(pat, used, binding), !explicit)
 }
 
-/// The pattern to take a value apart, binding only what is `used`.
-pub(crate) fn by_value(pat: &Pat, used: &dyn Fn(&Ident) -> bool) -> Pat {
-    rebound(pat, used, Binding::Kept)
-}
-
 /// Whether a name in a pattern is a new variable; a unit struct or a constant looks the same.
 fn is_binding(name: &PatIdent) -> bool {
     name.subpat.is_some()
@@ -74,7 +69,6 @@ fn has_reference(pat: &Pat) -> bool {
 
 #[derive(Clone, Copy)]
 enum Binding {
-    Kept,
     Plain,
     Ref,
 }
@@ -112,7 +106,6 @@ fn rebound(pat: &Pat, used: &dyn Fn(&Ident) -> bool, binding: Binding) -> Pat {
             if is_binding(name) {
                 name.mutability = None;
                 match self.binding {
-                    Binding::Kept => {}
                     Binding::Plain => name.by_ref = None,
                     Binding::Ref => name.by_ref = Some(Token![ref](name.ident.span())),
                 }
