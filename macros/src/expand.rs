@@ -208,7 +208,7 @@ fn failed(plan: &Plan, output: &TokenStream, takes_refusal: bool) -> TokenStream
             };
             let refused = (!takes_refusal).then(|| {
                 quote_spanned! {Span::mixed_site()=>
-                    #private::Err(#private::Failure::Refused(_)) => #value,
+                    #private::Err(#private::Failure::Refused(_)) => { #value }
                 }
             });
             quote_spanned! {Span::mixed_site()=>
