@@ -67,6 +67,16 @@ async fn underscored(client: &LockClient, _id: u64) -> Result<bool, LockError> {
     Ok(held(client, "params:underscore:7").await)
 }
 
+#[distributed_lock(key = "params:range:<text[from..]>:<text.get(from..to).unwrap()>", client = client)]
+async fn ranges(
+    client: &LockClient,
+    text: String,
+    from: usize,
+    to: usize,
+) -> Result<bool, LockError> {
+    Ok(held(client, "params:range:bcd:bc").await && text.len() > to)
+}
+
 #[distributed_lock(key = "params:wild", client = client)]
 async fn wild(client: &LockClient, _: String, _: &str) -> Result<bool, LockError> {
     Ok(held(client, "params:wild").await)
@@ -112,6 +122,7 @@ async fn placeholders_name_any_binding() {
     assert_eq!(half_a_tuple(&client, (1, "x".into())).await.unwrap(), 2);
     assert_eq!(mutable(&client, 7).await.unwrap(), 8);
     assert!(underscored(&client, 7).await.unwrap());
+    assert!(ranges(&client, "abcd".into(), 1, 3).await.unwrap());
     assert!(wild(&client, String::new(), "").await.unwrap());
     assert!(references(&client, &1, &(2, "x".into()), &(3, 0), order()).await.unwrap());
     assert!(nested(&client, [(1, 2), (3, 4), (5, 6)], (8, 9)).await.unwrap());

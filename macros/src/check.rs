@@ -77,7 +77,6 @@ pub(crate) const KNOWN: Known = Known {
         ("expiry", "lease"),
         ("lease_time", "lease"),
         ("condition", "when"),
-        ("unless", "when"),
         ("default", "fallback"),
         ("or_else", "fallback_with"),
         ("held", "guard"),

@@ -1,8 +1,15 @@
 //! What the function becomes. Nothing here can fail.
 //!
-//! Two stages: outside, the key is made and the lock awaited while the parameters are still there
-//! for a fallback; inside, everything that the body owns is moved into one future, which the
-//! runtime drops before it releases.
+//! ```text
+//! let __locked = start(move || {
+//!     let __acquire = acquire(client, key, options);
+//!     __acquire.run(async move { take in every parameter; body })
+//! });
+//! match __locked.await { Ok(value) => value, Err(failure) => error or fallback }
+//! ```
+//!
+//! Everything that the function owns is in the one future that is the body, which the runtime drops
+//! before it releases.
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
@@ -148,7 +155,7 @@ fn body(plan: &Plan, site: &Site<'_>, output: &TokenStream, takes_refusal: bool)
     let method = Ident::new(method, Span::mixed_site());
     let held = Ident::new("__held", Span::mixed_site());
     let guard = plan.guard.as_ref().map(|guard| quote!(let #guard = #held.#method();));
-    let refused = takes_refusal.then(|| refused_inside(plan));
+    let refused = if takes_refusal { refused_inside(plan) } else { None };
     let body = &site.body;
     let mut block = Group::new(Delimiter::Brace, quote!(#edge #hold #refused #guard #body));
     // Variables of ours in the same block must outlive the temporaries of the body's last expression,

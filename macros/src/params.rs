@@ -104,16 +104,8 @@ impl Params {
         let opened =
             opened.map(|Opened { attrs, argument, pat }| quote!(#(#attrs)* let #pat = #argument;));
         // Being captured counts as a use; the compiler should still be able to say "unused".
-        let bound_inside: HashSet<Ident> =
-            self.opened.iter().flat_map(|opened| pattern::bindings(&opened.pat)).collect();
-        let unused = self.owned.iter().filter(|owned| {
-            let name = owned.name.to_string();
-            let ours = self.opened.iter().any(|opened| opened.argument == owned.name);
-            !ours
-                && !bound_inside.contains(&owned.name)
-                && owned.name != "self"
-                && !is_underscored(&owned.name)
-                && !used.contain(&name)
+        let unused = self.owned.iter().filter(|Owned { name, .. }| {
+            *name != "self" && !is_underscored(name) && !used.contain(&name.to_string())
         });
         let unused = unused.map(|Owned { attrs, name }| quote!({ #(#attrs)* let #name = 0_u8; }));
         quote!(#(#captures)* #(#opened)* #(#unused)*)
@@ -169,12 +161,9 @@ fn opened_by_another(pat: &Pat, argument: &Ident, body: &TokenStream) -> Option<
     }
     let tokens: Vec<TokenTree> = body.clone().into_iter().collect();
     let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| token.to_string() == word);
-    let here = (0..tokens.len()).find_map(|start| {
-        let end = (start + 2..tokens.len()).find(|&at| is(at, "=") || is(at, ";"))?;
-        let found = is(start, "let")
-            && is(end, "=")
-            && is(end + 1, &argument.to_string())
-            && is(end + 2, ";");
+    let here = (0..tokens.len()).filter(|start| is(*start, "let")).find_map(|start| {
+        let end = (start + 1..tokens.len()).find(|at| is(*at, "=") || is(*at, ";"))?;
+        let found = is(end, "=") && is(end + 1, &argument.to_string()) && is(end + 2, ";");
         let pattern: TokenStream = tokens[start + 1..end].iter().cloned().collect();
         found.then(|| Pat::parse_single.parse2(pattern).ok())?
     });

@@ -131,13 +131,16 @@ impl Scope<'_> {
     /// Makes the names mean the bindings, even where a `macro_rules!` supplies the literal, and
     /// lets every error point at the literal.
     fn resolve(&self, tokens: TokenStream, literal: Span) -> TokenStream {
-        let mut after_dot = false;
+        // After `.` and `::` stands a member; after `..` a name again.
+        let mut before = String::new();
         tokens
             .into_iter()
             .map(|mut token| {
-                let is_name = !after_dot;
-                after_dot =
-                    matches!(&token, TokenTree::Punct(dot) if matches!(dot.as_char(), '.' | ':'));
+                let is_name = before != "." && before != "::";
+                match &token {
+                    TokenTree::Punct(mark) if before.len() < 2 => before.push(mark.as_char()),
+                    _ => before.clear(),
+                }
                 match &mut token {
                     TokenTree::Ident(name) if is_name => *name = self.resolve_name(name, literal),
                     TokenTree::Group(group) => {
