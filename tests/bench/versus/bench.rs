@@ -1,0 +1,43 @@
+//! What all scenarios share.
+
+use crate::contestant::Name;
+use crate::job::Job;
+use crate::options::Options;
+use crate::round::Round;
+use crate::server::Server;
+
+/// One run of the benchmark.
+#[derive(Debug)]
+pub(crate) struct Bench {
+    pub(crate) options: Options,
+    pub(crate) server: Server,
+}
+
+impl Bench {
+    pub(crate) fn new(options: Options) -> Self {
+        Self { options, server: Server::start() }
+    }
+
+    pub(crate) fn job(&self, scenario: &'static str, contestant: Name) -> Job {
+        Job::new(scenario, contestant, &self.server.url())
+    }
+
+    /// Lets the contestants take turns: a round that counts, then the timed ones, each beginning
+    /// with another contestant.
+    pub(crate) fn take_turns(
+        &mut self,
+        contestants: &[Name],
+        mut turn: impl FnMut(&mut Self, Name, Round),
+    ) {
+        for number in 0..=self.options.rounds {
+            let round = if number == 0 { Round::Counted } else { Round::Timed };
+            let mut order = contestants.to_vec();
+            order.rotate_left(number % contestants.len().max(1));
+            for contestant in order {
+                eprintln!("  round {number}: {}", contestant.text());
+                self.server.forget_everything();
+                turn(self, contestant, round);
+            }
+        }
+    }
+}
