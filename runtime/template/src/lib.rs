@@ -4,9 +4,11 @@
 mod duration;
 mod escape;
 mod grammar;
+mod route;
 mod suggest;
 
 pub use duration::{DurationError, MAX_DURATION, duration};
 pub use escape::{Escaped, is_encoded};
 pub use grammar::{Placeholder, Segment, Template, TemplateError};
+pub use route::{RoutePart, RouteSource, ValueType};
 pub use suggest::nearest;
