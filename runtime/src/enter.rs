@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ pub struct Acquire {
     state: State,
     on_unavailable: OnUnavailable,
     slot: Option<Arc<OnceLock<HeldLock>>>,
+    refusal: Option<Arc<Mutex<Option<LockError>>>>,
 }
 
 /// Where a body finds the lock that it was made before.
@@ -70,6 +71,18 @@ enum State {
     Start { core: Arc<Core>, key: Arc<str>, settings: Settings },
 }
 
+/// Where a body that answers for a refusal itself finds the error.
+#[derive(Debug)]
+pub struct Refusal(Arc<Mutex<Option<LockError>>>);
+
+impl Refusal {
+    /// The error, if the lock was refused: then the body runs without it, only to answer.
+    #[must_use]
+    pub fn take(self) -> Option<LockError> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
 impl Acquire {
     /// Enters `key`.
     pub(crate) fn one(core: Arc<Core>, key: Arc<str>, settings: Settings) -> Self {
@@ -99,6 +112,11 @@ impl Acquire {
         HeldSlot(Arc::clone(self.slot.get_or_insert_default()))
     }
 
+    /// Has a refusal answered by the body, which must look here before it does anything else.
+    pub fn refusal(&mut self) -> Refusal {
+        Refusal(Arc::clone(self.refusal.get_or_insert_default()))
+    }
+
     /// Runs `body` as soon as the lock is there, then releases.
     pub fn run<F: Future>(self, body: F) -> Running<F> {
         Running::after(self, body)
@@ -109,7 +127,7 @@ impl Acquire {
     }
 
     fn in_state(state: State) -> Self {
-        Self { state, on_unavailable: OnUnavailable::Error, slot: None }
+        Self { state, on_unavailable: OnUnavailable::Error, slot: None, refusal: None }
     }
 
     fn poll_state(&mut self, cx: &mut Context<'_>) -> Poll<Result<Entered, LockError>> {
@@ -166,7 +184,14 @@ impl Future for Acquire {
                 telemetry::runs_unlocked(&error);
                 Ok(Entered::unlocked())
             }
-            (outcome, _) => outcome,
+            (Err(error), _) => match &self.refusal {
+                None => Err(error),
+                Some(refusal) => {
+                    *refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    Ok(Entered::unlocked())
+                }
+            },
+            (Ok(entered), _) => Ok(entered),
         })
     }
 }

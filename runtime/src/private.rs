@@ -17,7 +17,7 @@ pub use core::time::Duration;
 pub use distlock_macros::{lock_key, lock_template};
 
 pub use crate::client::default_client;
-pub use crate::enter::{Acquire, HeldSlot};
+pub use crate::enter::{Acquire, HeldSlot, Refusal};
 pub use crate::entered::Entered;
 pub use crate::error::LockError;
 pub use crate::key::{KeyBuilder, KeyPart, LockKey};
