@@ -237,11 +237,27 @@ async fn options_see_self() {
 
 #[async_trait]
 trait Instrumented {
+    async fn above(&self, client: &LockClient, id: u64) -> Result<bool, LockError>;
     async fn below(&self, client: &LockClient) -> Result<bool, LockError>;
+    async fn unit(&self, log: &Mutex<Vec<bool>>, client: &LockClient);
 }
 
 #[async_trait]
 impl Instrumented for () {
+    #[tracing::instrument(skip(self, client))]
+    #[distributed_lock(key = "boxed:instrument:<id>", client = client)]
+    #[tracing::instrument(skip_all)]
+    async fn above(&self, client: &LockClient, id: u64) -> Result<bool, LockError> {
+        Ok(held(client, &format!("boxed:instrument:{id}")).await)
+    }
+
+    #[tracing::instrument(skip_all)]
+    #[distributed_lock(key = "boxed:instrument:unit", fallback_with = drop)]
+    async fn unit(&self, log: &Mutex<Vec<bool>>, client: &LockClient) {
+        let held = held(client, "boxed:instrument:unit").await;
+        log.lock().unwrap().push(held);
+    }
+
     #[distributed_lock(key = "boxed:instrument")]
     #[tracing::instrument(skip_all)]
     async fn below(&self, client: &LockClient) -> Result<bool, LockError> {
@@ -250,6 +266,13 @@ impl Instrumented for () {
 }
 
 #[tokio::test]
-async fn instrument_below_works() {
-    with_default(async |client| assert!(().below(&client).await.unwrap())).await;
+async fn instrument_works_above_and_below() {
+    with_default(async |client| {
+        assert!(().below(&client).await.unwrap());
+        assert!(().above(&client, 7).await.unwrap());
+        let log = Mutex::default();
+        Instrumented::unit(&(), &log, &client).await;
+        assert_eq!(*log.lock().unwrap(), [true]);
+    })
+    .await;
 }

@@ -84,7 +84,7 @@ mod tests {
         "async fn f(&self, sku_id: u64) -> Result<u8, E> { Ok(1) }",
         "pub(crate) async fn f(self, Json(Order { sku_id, .. }): Json<Order>) { go().await; }",
         "async fn f<'a, T: X, const N: usize>(self: Arc<Self>, mut sku_id: &'a T) -> impl Y {}",
-        "fn f(&self, sku_id: u64) -> P { Box::pin(async move {
+        "fn f<'async_trait>(&self, sku_id: u64) -> P { Box::pin(async move {
             let __self = self; let sku_id = sku_id; let __ret: u8 = { 1 }; __ret }) }",
         "fn f() {}",
         "async fn f(&self, sku_id: u64);",

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The lock goes around the body, not around the boxing: everything up to the last `let` stays, and
-//! only its value is replaced.
+//! only its value is replaced. Other attributes may have wrapped all of that once more.
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
@@ -17,12 +17,10 @@ use crate::pattern;
 
 /// A boxed method, taken apart.
 pub(crate) struct Boxed {
-    /// Up to the group that holds the statements.
-    before: TokenStream,
-    boxed: Group,
-    future_head: TokenStream,
+    tokens: TokenStream,
+    /// The way to the statements: which token is the next group to open.
+    path: Vec<usize>,
     statements: Vec<Stmt>,
-    future_span: Span,
     /// Which statement has the body as its value.
     body_at: usize,
     pub(crate) params: Params,
@@ -34,90 +32,102 @@ pub(crate) struct Boxed {
 impl Boxed {
     /// Recognises the shape; `None` for any other.
     pub(crate) fn find(sig: &Signature, body: &TokenStream) -> Option<Self> {
-        let mut before: Vec<TokenTree> = body.clone().into_iter().collect();
-        let boxed = pop_group(&mut before, Delimiter::Parenthesis)?;
-        if !ends_with(&before, "Box :: pin") {
+        if !is_boxed(sig) {
             return None;
         }
-        let mut future_head: Vec<TokenTree> = boxed.stream().into_iter().collect();
-        let future = pop_group(&mut future_head, Delimiter::Brace)?;
-        if !ends_with(&future_head, "async move") || future_head.len() != 2 {
-            return None;
-        }
-        let statements = Block::parse_within.parse2(future.stream()).ok()?;
-        let body_at = body_statement(&statements)?;
+        let (path, statements, body_at) = locate(body)?;
         let Stmt::Local(local) = &statements[body_at] else { return None };
         let Pat::Type(PatType { ty, .. }) = &local.pat else { return None };
         let Expr::Block(block) = &*local.init.as_ref()?.expr else { return None };
         let stmts = &block.block.stmts;
-        let body = quote!(#(#stmts)*);
-        let body_span = block.block.brace_token.span.join();
-        let output = (**ty).clone();
-        let params = params(sig, &statements[..body_at]);
         Some(Self {
-            before: before.into_iter().collect(),
-            future_head: future_head.into_iter().collect(),
-            future_span: future.span(),
-            boxed,
+            tokens: body.clone(),
+            path,
             body_at,
-            params,
-            output,
-            body,
-            body_span,
+            params: params(sig, &statements[..body_at]),
+            output: (**ty).clone(),
+            body: quote!(#(#stmts)*),
+            body_span: block.block.brace_token.span.join(),
             statements,
         })
     }
 
     /// The method's body with `body` in place of the one that was found.
     pub(crate) fn with_body(&self, body: &TokenStream) -> TokenStream {
-        let statements = self.statements.iter().enumerate().map(|(at, statement)| {
-            let Stmt::Local(local) = statement else { return statement.to_token_stream() };
-            if at != self.body_at {
-                return statement.to_token_stream();
+        let statements =
+            self.statements.iter().enumerate().map(|(at, statement)| match statement {
+                Stmt::Local(local) if at == self.body_at => {
+                    let pat = &local.pat;
+                    quote!(let #pat = { #body };)
+                }
+                other => other.to_token_stream(),
+            });
+        replace(&self.tokens, &self.path, &quote!(#(#statements)*))
+    }
+}
+
+/// Whether the signature is one that `#[async_trait]` has made.
+pub(crate) fn is_boxed(sig: &Signature) -> bool {
+    sig.generics.lifetimes().any(|param| param.lifetime.ident == "async_trait")
+}
+
+/// Finds the statements that end in the body, from the outside to the inside.
+fn locate(tokens: &TokenStream) -> Option<(Vec<usize>, Vec<Stmt>, usize)> {
+    let groups = || {
+        tokens.clone().into_iter().enumerate().filter_map(|(at, token)| match token {
+            TokenTree::Group(group) => Some((at, group)),
+            _ => None,
+        })
+    };
+    let here = groups().filter(|(_, group)| group.delimiter() == Delimiter::Brace).find_map(
+        |(at, group)| {
+            let statements = Block::parse_within.parse2(group.stream()).ok()?;
+            let body_at = body_statement(&statements)?;
+            Some((vec![at], statements, body_at))
+        },
+    );
+    here.or_else(|| {
+        groups().find_map(|(at, group)| {
+            let (mut path, statements, body_at) = locate(&group.stream())?;
+            path.insert(0, at);
+            Some((path, statements, body_at))
+        })
+    })
+}
+
+/// The tokens with other ones inside the group at `path`.
+fn replace(tokens: &TokenStream, path: &[usize], inside: &TokenStream) -> TokenStream {
+    let Some((next, rest)) = path.split_first() else { return inside.clone() };
+    tokens
+        .clone()
+        .into_iter()
+        .enumerate()
+        .map(|(at, token)| match token {
+            TokenTree::Group(group) if at == *next => {
+                let stream = replace(&group.stream(), rest, inside);
+                let mut replaced = Group::new(group.delimiter(), stream);
+                replaced.set_span(group.span());
+                TokenTree::Group(replaced)
             }
-            let pat = &local.pat;
-            quote!(let #pat = { #body };)
-        });
-        let mut future = Group::new(Delimiter::Brace, quote!(#(#statements)*));
-        future.set_span(self.future_span);
-        let head = &self.future_head;
-        let mut boxed = Group::new(self.boxed.delimiter(), quote!(#head #future));
-        boxed.set_span(self.boxed.span());
-        let before = &self.before;
-        quote!(#before #boxed)
-    }
-}
-
-fn pop_group(tokens: &mut Vec<TokenTree>, delimiter: Delimiter) -> Option<Group> {
-    match tokens.pop()? {
-        TokenTree::Group(group) if group.delimiter() == delimiter => Some(group),
-        _ => None,
-    }
-}
-
-fn ends_with(tokens: &[TokenTree], words: &str) -> bool {
-    let tokens: TokenStream = tokens.iter().cloned().collect();
-    tokens.to_string().replace(' ', "").ends_with(&words.replace(' ', ""))
+            other => other,
+        })
+        .collect()
 }
 
 /// Finds `let __ret: T = { body };` before a final `__ret`, or `let _: () = { body };` at the end.
 fn body_statement(statements: &[Stmt]) -> Option<usize> {
     let (last, others) = statements.split_last()?;
-    let at = match last {
-        Stmt::Local(_) => others.len(),
-        Stmt::Expr(Expr::Path(path), None) => {
-            let returned = path.path.get_ident()?;
-            let Some(Stmt::Local(local)) = others.last() else { return None };
-            let Pat::Type(PatType { pat, .. }) = &local.pat else { return None };
-            let Pat::Ident(name) = &**pat else { return None };
-            if name.ident != *returned {
-                return None;
-            }
-            others.len() - 1
+    let (at, name) = match last {
+        Stmt::Local(_) => (others.len(), "_"),
+        Stmt::Expr(Expr::Path(path), None) if path.path.is_ident("__ret") => {
+            (others.len().checked_sub(1)?, "__ret")
         }
         _ => return None,
     };
-    Some(at)
+    let Stmt::Local(local) = &statements[at] else { return None };
+    let Pat::Type(PatType { pat, .. }) = &local.pat else { return None };
+    let is_block = matches!(local.init.as_ref().map(|init| &*init.expr), Some(Expr::Block(_)));
+    (is_block && pat.to_token_stream().to_string() == name).then_some(at)
 }
 
 /// What is in scope before the body: what the statements bind, and the parameters that they leave

@@ -5,6 +5,7 @@ use quote::{ToTokens, TokenStreamExt};
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Error, Result, Signature, Token, Visibility, braced, token};
 
+use crate::boxed::is_boxed;
 use crate::diagnostics::Errors;
 
 /// A function with a body.
@@ -78,8 +79,7 @@ impl Function {
             self.body.clone().into_iter().next(),
             Some(TokenTree::Ident(name)) if name == "Box"
         );
-        let mut lifetimes = self.sig.generics.lifetimes();
-        if starts_with_box || lifetimes.any(|param| param.lifetime.ident == "async_trait") {
+        if starts_with_box || is_boxed(&self.sig) {
             return (
                 fn_token,
                 "this function boxes a future in a way that is not known here, and the lock has to \
