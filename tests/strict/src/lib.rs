@@ -18,6 +18,7 @@
 )]
 #![forbid(unsafe_code)]
 
+pub mod boxed;
 pub mod hostile;
 pub mod reexported;
 pub mod shapes;

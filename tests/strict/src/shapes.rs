@@ -183,3 +183,16 @@ impl Store for Order {
 pub async fn stacked(id: u64) -> Result<u64, LockError> {
     std::future::ready(Ok(id)).await
 }
+
+/// A trait without boxes.
+pub trait Twice {
+    /// Adds.
+    fn twice(&self, id: u64) -> impl Future<Output = Result<u64, LockError>> + Send;
+}
+
+impl Twice for u64 {
+    #[distributed_lock(key = "strict:twice:<id>", crate = locks)]
+    async fn twice(&self, id: u64) -> Result<Self, LockError> {
+        Ok(std::future::ready(*self).await + id)
+    }
+}
