@@ -122,6 +122,23 @@ impl Acquire {
         Running::after(self, body)
     }
 
+    /// What is decided without asking the store, or waiting for a sibling.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn decide_now(&mut self) -> Option<Result<Entered, LockError>> {
+        let decided = match &self.state {
+            State::Refused(_) | State::Skip => true,
+            State::Start { core, key, .. } => {
+                scope::current().is_some_and(|frame| frame.find(core, key).is_some())
+            }
+            State::Done | State::Seeking(_) => false,
+        };
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        match decided.then(|| Pin::new(self).poll(&mut cx))? {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending => None,
+        }
+    }
+
     pub(crate) fn on_unavailable(self, on_unavailable: OnUnavailable) -> Self {
         Self { on_unavailable, ..self }
     }

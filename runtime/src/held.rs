@@ -168,6 +168,37 @@ impl HeldLock {
         }
     }
 
+    /// [`fencing_token`](Self::fencing_token), blocking the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`fencing_token`](Self::fencing_token).
+    #[cfg(feature = "blocking")]
+    pub fn blocking_fencing_token(&self) -> Result<FencingToken, LockError> {
+        self.block_on(|held| async move { held.fencing_token().await })
+    }
+
+    /// [`extend`](Self::extend), blocking the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`extend`](Self::extend).
+    #[cfg(feature = "blocking")]
+    pub fn blocking_extend(&self, lease: Duration) -> Result<(), LockError> {
+        self.block_on(move |held| async move { held.extend(lease).await })
+    }
+
+    #[cfg(feature = "blocking")]
+    fn block_on<T, F>(&self, call: impl FnOnce(Self) -> F) -> Result<T, LockError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, LockError>> + Send + 'static,
+    {
+        let core = self.first.core.upgrade();
+        let outcome = core.and_then(|core| core.block_on(call(self.clone())));
+        outcome.unwrap_or_else(|| Err(Over::Released.error(self.first.lease.key(), false)))
+    }
+
     fn views(&self) -> impl Iterator<Item = &View> {
         std::iter::once(&self.first).chain(&self.more)
     }

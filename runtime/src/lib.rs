@@ -6,6 +6,8 @@ pub mod __private;
 mod backend;
 mod backlog;
 mod backoff;
+#[cfg(feature = "blocking")]
+mod blocking;
 mod checked;
 mod client;
 mod clock;
@@ -36,6 +38,8 @@ mod watch;
 mod watchdog;
 
 pub use backend::memory::MemoryStore;
+#[cfg(feature = "blocking")]
+pub use blocking::{BlockingClient, BlockingGuard, BlockingRequest};
 pub use client::{LockClient, LockClientBuilder, LockRequest};
 pub use error::{LockError, LockErrorKind};
 pub use fencing::FencingToken;

@@ -103,6 +103,13 @@ impl LockClient {
         LockRequest::all(self.clone(), keys.into_iter().collect())
     }
 
+    /// A client of the same store whose calls block the calling thread, for code that is not async.
+    #[cfg(feature = "blocking")]
+    #[must_use]
+    pub fn blocking(&self) -> crate::BlockingClient {
+        crate::BlockingClient::new(self.clone())
+    }
+
     /// Makes this the client that the attribute uses without `client = ...`. Installing the same
     /// client again is fine.
     ///
@@ -199,6 +206,11 @@ impl LockClient {
     #[must_use]
     pub fn instance(&self) -> &str {
         self.0.core.instance().name()
+    }
+
+    #[cfg(feature = "blocking")]
+    pub(crate) fn core(&self) -> &Core {
+        &self.0.core
     }
 
     /// The key as it stands in the store.

@@ -30,6 +30,8 @@ use crate::watchdog::{Batch, HoldId, Watchdog};
 
 mod link;
 mod run;
+#[cfg(feature = "blocking")]
+mod thread;
 
 /// What a client and all that it handed out share.
 pub(crate) struct Core {
@@ -40,6 +42,8 @@ pub(crate) struct Core {
     state: Mutex<State>,
     /// Wakes the driver.
     wake: Notify,
+    #[cfg(feature = "blocking")]
+    thread: thread::Thread,
     /// Wakes whoever waits for holds and releases to be over.
     quiet: Notify,
     this: Weak<Self>,
@@ -118,6 +122,8 @@ impl Core {
             instance,
             wake: Notify::new(),
             quiet: Notify::new(),
+            #[cfg(feature = "blocking")]
+            thread: thread::Thread::default(),
             this: Weak::clone(this),
         })
     }
@@ -171,6 +177,27 @@ impl Core {
             Some(channel) => Ok(channel),
             None => self.backend.open().await,
         }
+    }
+
+    /// Runs `future` on the driver's own thread, which is started if need be, and blocks until it is
+    /// ready. `None` if there is no thread to be had, or it ends meanwhile.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn block_on<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let start = {
+            let mut state = self.lock();
+            let runs = state.drivers.contains(&Place::OwnThread);
+            state.drivers.extend((!runs).then_some(Place::OwnThread));
+            !runs
+        };
+        if start {
+            self.start(Place::OwnThread);
+        }
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        self.thread.wait()?.spawn(async move { sender.send(future.await) });
+        receiver.recv().ok()
     }
 
     /// Ends the client: no lock is granted from now on.

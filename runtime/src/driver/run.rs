@@ -24,10 +24,13 @@ pub(super) fn spawn_thread(core: Arc<Core>, place: Place) {
     // If there is no thread or no runtime to be had, the guard is dropped, which tells the waiters;
     // the next change of the state tries again.
     drop(thread::Builder::new().name("distlock-driver".to_owned()).spawn(move || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map(|runtime| runtime.block_on(guard.drive()))
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        #[cfg(feature = "blocking")]
+        guard.core.thread.set(Some(runtime.handle().clone()));
+        runtime.block_on(guard.drive());
+        #[cfg(feature = "blocking")]
+        guard.core.thread.set(None);
+        std::io::Result::Ok(())
     }));
 }
 

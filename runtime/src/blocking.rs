@@ -1,0 +1,185 @@
+//! Locks for code that is not async: the same locks, with calls that block the calling thread.
+//!
+//! The waiting, the renewing and the releasing are done on the client's driver thread, so a call
+//! needs no runtime of the caller's, and does no harm to one that it is made on besides blocking it.
+//! Reentrancy follows the call chain here, too.
+//!
+//! A body that blocks cannot be stopped: when its lock is lost it runs on, and
+//! [`HeldLock::is_lost`] tells it. With `strict` the call then returns `Lost { completed: true }`. At
+//! `max_hold` renewal stops, and the lease runs out.
+//!
+//! On the memory store these calls live by real time, also where tokio's clock is paused.
+
+use std::fmt;
+use std::ops::Deref;
+
+use crate::client::{LockClient, LockRequest};
+use crate::driver::Core;
+use crate::enter::Acquire;
+use crate::entered::Entered;
+use crate::error::{LockError, LockErrorKind};
+use crate::held::HeldLock;
+use crate::key::LockKey;
+use crate::options::LockOptions;
+use crate::scope;
+use crate::scoped::Scoped;
+
+/// A client whose calls block; made by [`LockClient::blocking`].
+///
+/// ```
+/// # fn main() -> Result<(), distlock::LockError> {
+/// use distlock::{LockClient, LockKey};
+///
+/// let locks = LockClient::in_memory().blocking();
+/// let left = locks.lock(LockKey::literal("stock:lock:7")).run(|_held| 41)?;
+/// assert_eq!(left, 41);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct BlockingClient {
+    client: LockClient,
+}
+
+impl BlockingClient {
+    pub(crate) fn new(client: LockClient) -> Self {
+        Self { client }
+    }
+
+    /// Starts a request for the lock of `key`.
+    pub fn lock(&self, key: LockKey) -> BlockingRequest {
+        BlockingRequest { request: self.client.lock(key), client: self.client.clone() }
+    }
+
+    /// Starts a request for the locks of all `keys` at once, as [`LockClient::lock_all`] does.
+    pub fn lock_all(&self, keys: impl IntoIterator<Item = LockKey>) -> BlockingRequest {
+        BlockingRequest { request: self.client.lock_all(keys), client: self.client.clone() }
+    }
+}
+
+/// A request for a lock by a call that blocks.
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until it is acquired or run"]
+pub struct BlockingRequest {
+    client: LockClient,
+    request: LockRequest,
+}
+
+impl BlockingRequest {
+    /// Sets everything that is set in `options`.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), distlock::LockError> {
+    /// use std::time::Duration;
+    ///
+    /// use distlock::{LockClient, LockKey, LockOptions};
+    ///
+    /// let locks = LockClient::in_memory().blocking();
+    /// let one_second = LockOptions::new().wait(Duration::from_secs(1));
+    /// let guard = locks.lock(LockKey::literal("jobs:nightly")).options(one_second).acquire()?;
+    /// guard.release()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn options(self, options: LockOptions) -> Self {
+        Self { request: self.request.options(options), ..self }
+    }
+
+    /// Acquires the lock, blocking for `wait` at most.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockRequest::acquire`].
+    pub fn acquire(self) -> Result<BlockingGuard, LockError> {
+        let Self { client, request } = self;
+        let entered = enter(client.core(), request.start())?;
+        Ok(BlockingGuard { held: entered.held(), entered, client })
+    }
+
+    /// Tries once: `None` if another owner has the lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockRequest::try_acquire`].
+    pub fn try_acquire(self) -> Result<Option<BlockingGuard>, LockError> {
+        match self.options(LockOptions::new().wait(std::time::Duration::ZERO)).acquire() {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.kind() == LockErrorKind::Timeout => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs `body` under the lock and releases it, whatever the body does.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire). With `strict` also `Lost { completed: true }`, in place of the
+    /// body's value.
+    pub fn run<T>(self, body: impl FnOnce(HeldLock) -> T) -> Result<T, LockError> {
+        let guard = self.acquire()?;
+        let held = guard.held.clone();
+        let value = guard.scope(|| body(held));
+        guard.release().map(|()| value)
+    }
+}
+
+/// A lock held by code that blocks; dropping it releases in the background.
+#[must_use = "a guard that is dropped at once releases at once"]
+pub struct BlockingGuard {
+    entered: Entered,
+    held: HeldLock,
+    client: LockClient,
+}
+
+impl BlockingGuard {
+    /// Releases the lock and waits for the store's answer. If there is none, the release is repeated
+    /// in the background.
+    ///
+    /// # Errors
+    ///
+    /// `Lost { completed: true }`, only with `strict`: the lock had ended before.
+    pub fn release(self) -> Result<(), LockError> {
+        leave(self.client.core(), self.entered)
+    }
+
+    /// Runs `body` inside this lock: nested calls on the key enter.
+    pub fn scope<T>(&self, body: impl FnOnce() -> T) -> T {
+        scope::inside(self.entered.frame().cloned(), body)
+    }
+}
+
+impl Deref for BlockingGuard {
+    type Target = HeldLock;
+
+    fn deref(&self) -> &HeldLock {
+        &self.held
+    }
+}
+
+impl fmt::Debug for BlockingGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BlockingGuard").field(&self.held).finish()
+    }
+}
+
+/// Gets inside, blocking.
+pub(crate) fn enter(core: &Core, mut acquire: Acquire) -> Result<Entered, LockError> {
+    if let Some(outcome) = acquire.decide_now() {
+        return outcome;
+    }
+    // The thread that waits for us stands in the caller's scope.
+    core.block_on(Scoped::new(acquire, scope::current())).unwrap_or_else(|| {
+        let text = "the client's thread could not be started, or ended: shut down, or the system \
+                    has no threads left";
+        Err(LockError::new(LockErrorKind::ShutDown, text))
+    })
+}
+
+/// Gets outside, blocking for the answer of the store.
+pub(crate) fn leave(core: &Core, entered: Entered) -> Result<(), LockError> {
+    match entered.leave() {
+        Ok(outcome) => outcome,
+        // Without a thread the dropped entry has left the release to the background.
+        Err(entered) => core.block_on(entered.release()).unwrap_or(Ok(())),
+    }
+}
