@@ -210,7 +210,7 @@ impl LockClientBuilder {
         })))
     }
 
-    /// Creates the client and connects it, within its `wait`.
+    /// Creates the client and connects it, within its `wait`; with a `wait` of zero in one attempt.
     ///
     /// # Cancel safety
     ///
@@ -222,7 +222,10 @@ impl LockClientBuilder {
     /// - `Backend`: the store did not answer in time, or refused.
     pub async fn connect(self) -> Result<LockClient, LockError> {
         let wait = self.defaults.resolve()?.wait;
+        let connect_timeout = self.connect_timeout + OWN_TIMEOUT_FIRST;
         let client = self.build()?;
+        // One attempt, bounded by its own time-out.
+        let wait = if wait.is_zero() { connect_timeout } else { wait };
         match tokio::time::timeout(wait, client.0.core.channel()).await {
             Ok(Ok(_)) => Ok(client),
             Ok(Err(error)) => Err(refusal::store(error)),
@@ -335,4 +338,6 @@ fn config(message: String) -> LockError {
     LockError::new(LockErrorKind::Config, message)
 }
 
+/// So that the attempt's own error comes first: it says more.
+const OWN_TIMEOUT_FIRST: Duration = Duration::from_millis(100);
 const SCHEMES: &str = "use redis://host:port/ or memory:";
