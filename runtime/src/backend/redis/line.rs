@@ -19,6 +19,7 @@ use super::request::{Request, Role};
 use super::runtimes::Runtimes;
 use super::server::Server;
 use crate::backend::{Events, StoreError, StoreErrorKind, StoreResult};
+use crate::clock::{Clock, Timestamp};
 
 /// What a connection's channel and its reading task know of each other.
 pub(super) struct Line {
@@ -37,12 +38,23 @@ pub(super) enum Duty {
     Listening { events: Weak<dyn Events>, subscribed: OnceLock<()> },
 }
 
-#[derive(Default)]
 struct Pulse {
-    /// Response time-outs since the last reply.
-    timeouts: u32,
+    /// Requests that ended without a reply since the last one that got one.
+    unanswered: u32,
+    /// How long such requests have waited; what several waited at once counts once.
+    silence: Duration,
+    /// Up to when `silence` is counted.
+    counted: Timestamp,
     /// Requests so far that end holds and places.
     endings: u64,
+}
+
+/// A request under way. Dropped without a reply it adds to the silence, whoever lost patience: so a
+/// dead connection is found out also where no call waits as long as the response time-out.
+struct UnderWay<'a> {
+    line: &'a Line,
+    sent_at: Timestamp,
+    answered: bool,
 }
 
 /// The reading task's end of a line. That task drops it at a disconnect and when its runtime ends.
@@ -50,7 +62,9 @@ pub(super) struct Ear(pub(super) Arc<Line>);
 
 impl Line {
     pub(super) fn new(server: Arc<Server>, duty: Duty) -> Self {
-        Self { server, duty, closed: OnceLock::new(), pulse: Mutex::default() }
+        let pulse =
+            Pulse { unanswered: 0, silence: Duration::ZERO, counted: Timestamp::NOW, endings: 0 };
+        Self { server, duty, closed: OnceLock::new(), pulse: Mutex::new(pulse) }
     }
 
     pub(super) fn server(&self) -> &Arc<Server> {
@@ -86,23 +100,29 @@ impl Line {
     ) -> StoreResult<Value> {
         self.check()?;
         let endings = self.depart(request.role());
+        let mut under_way = UnderWay { line: self, sent_at: CLOCK.now(), answered: false };
         let talk = self.talk(&mut connection, &request, endings);
         match within(self.server.config.response_timeout, talk).await {
             Some(Ok(Some(reply))) => {
-                self.pulse().timeouts = 0;
+                under_way.answered();
                 Ok(reply)
             }
-            Some(Ok(None)) => Err(self.overtaken()),
-            Some(Err(error)) => Err(self.failed(&error)),
+            Some(Ok(None)) => {
+                under_way.answered();
+                Err(self.overtaken())
+            }
+            Some(Err(error)) => {
+                if error.code().is_some() {
+                    // An answer, if not the one that was hoped for.
+                    under_way.answered();
+                }
+                Err(self.failed(&error))
+            }
             None => Err(self.silent()),
         }
     }
 
     pub(super) fn failed(&self, error: &RedisError) -> StoreError {
-        if error.code().is_some() {
-            // An answer, if not the one that was hoped for.
-            self.pulse().timeouts = 0;
-        }
         if error::is_cross_slot(error) {
             self.server.mark_clustered();
         }
@@ -154,15 +174,8 @@ impl Line {
     }
 
     fn silent(&self) -> StoreError {
-        let mut pulse = self.pulse();
-        pulse.timeouts += 1;
-        let timeouts = pulse.timeouts;
-        drop(pulse);
         let limit = self.server.config.response_timeout;
         let message = format!("redis at {} did not answer within {limit:?}", self.server.address);
-        if timeouts >= TIMEOUTS_TO_CLOSE {
-            self.close(&message);
-        }
         StoreError::new(StoreErrorKind::Unavailable, message)
     }
 
@@ -199,6 +212,37 @@ impl Line {
     fn pulse(&self) -> MutexGuard<'_, Pulse> {
         // Counters: whole at any time.
         self.pulse.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl UnderWay<'_> {
+    fn answered(&mut self) {
+        self.answered = true;
+        let mut pulse = self.line.pulse();
+        pulse.unanswered = 0;
+        pulse.silence = Duration::ZERO;
+        pulse.counted = CLOCK.now();
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        let now = CLOCK.now();
+        let limit = self.line.server.config.response_timeout;
+        let mut pulse = self.line.pulse();
+        pulse.unanswered += 1;
+        let begun_at = self.sent_at.max(pulse.counted);
+        pulse.silence += now.since(begun_at);
+        pulse.counted = now;
+        let is_dead = pulse.unanswered >= UNANSWERED_TO_CLOSE && pulse.silence >= limit;
+        drop(pulse);
+        if is_dead {
+            let address = &self.line.server.address;
+            self.line.close(&format!("redis at {address} did not answer for {limit:?}"));
+        }
     }
 }
 
@@ -251,4 +295,5 @@ fn without_error(reply: Value) -> RedisResult<Value> {
 }
 
 const READING_TIME: Duration = Duration::from_millis(2);
-const TIMEOUTS_TO_CLOSE: u32 = 2;
+const UNANSWERED_TO_CLOSE: u32 = 2;
+const CLOCK: Clock = Clock::Boot;
