@@ -1,66 +1,114 @@
 //! The driver's own channel, opened when it is first needed and again when it is lost.
 
-use std::sync::{Arc, Weak};
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 
-use tokio::sync::Mutex;
+use tokio::sync::watch;
 
 use super::Core;
-use crate::backend::{Channel, Events, StoreError, StoreResult};
-use crate::clock::Timestamp;
+use crate::backend::{BoxFuture, Channel, Events, StoreError, StoreErrorKind, StoreResult};
 use crate::telemetry;
 
 /// One channel for all that the driver sends.
 #[derive(Debug)]
-pub(super) struct Link {
-    slot: Mutex<Slot>,
-}
+pub(super) struct Link(Mutex<Slot>);
 
 #[derive(Debug)]
 struct Slot {
     channel: Option<Arc<dyn Channel>>,
-    /// The last attempt to open one, if it failed: when it ended, and why.
-    failure: Option<(Timestamp, StoreError)>,
+    /// The attempt under way to open one.
+    opening: Option<Outcome>,
     /// Whether it was said that the store announces nothing: once is enough.
     told_unannounced: bool,
 }
 
+/// `None` as long as the attempt runs.
+type Outcome = watch::Receiver<Option<StoreResult<Arc<dyn Channel>>>>;
+
 impl Link {
     pub(super) fn new() -> Self {
-        Self { slot: Mutex::new(Slot { channel: None, failure: None, told_unannounced: false }) }
+        Self(Mutex::new(Slot { channel: None, opening: None, told_unannounced: false }))
     }
 
     /// The open channel. Many may ask at once: one attempt serves them all, whether it succeeds or
-    /// not.
-    pub(super) async fn channel(&self, core: &Arc<Core>) -> StoreResult<Arc<dyn Channel>> {
-        let asked_at = core.now();
-        let mut slot = self.slot.lock().await;
+    /// not. Who gives up early, as a renewal does, leaves it to go on for the next one.
+    pub(super) async fn channel(
+        self: &Arc<Self>,
+        core: &Arc<Core>,
+    ) -> StoreResult<Arc<dyn Channel>> {
+        let (mut outcome, attempt) = match self.join(core) {
+            Joined::Done(channel) => return Ok(channel),
+            Joined::Follower(outcome) => (outcome, None),
+            Joined::Leader(outcome, attempt) => (outcome, Some(attempt)),
+        };
+        if let Some(mut attempt) = attempt {
+            // A store in this process is open at once, and starts no task.
+            if poll_fn(|cx| Poll::Ready(attempt.as_mut().poll(cx))).await.is_pending() {
+                drop(tokio::spawn(attempt));
+            }
+        }
+        let outcome = match outcome.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone(),
+            Err(_) => None,
+        };
+        outcome.unwrap_or_else(|| {
+            let text = "the attempt to connect ended with its runtime";
+            Err(StoreError::new(StoreErrorKind::Unavailable, text))
+        })
+    }
+
+    fn join(self: &Arc<Self>, core: &Arc<Core>) -> Joined {
+        let mut slot = self.slot();
         if let Some(channel) = slot.channel.as_ref().filter(|channel| channel.is_open()) {
-            return Ok(Arc::clone(channel));
+            return Joined::Done(Arc::clone(channel));
         }
-        if let Some((at, error)) = &slot.failure
-            && *at > asked_at
+        // One whose sender is gone was dropped with its runtime.
+        if let Some(outcome) = slot.opening.as_ref().filter(|outcome| outcome.has_changed().is_ok())
         {
-            return Err(error.clone());
+            return Joined::Follower(outcome.clone());
         }
-        slot.channel = None;
+        let (report, outcome) = watch::channel(None);
+        slot.opening = Some(outcome.clone());
+        let closed = slot.channel.take();
+        drop(slot);
+        // Not under the mutex: the end of a connection may come back here.
+        drop(closed);
+        let (link, core) = (Arc::clone(self), Arc::clone(core));
+        let attempt = Box::pin(async move {
+            let opened = link.open(&core).await;
+            report.send_replace(Some(opened));
+        });
+        Joined::Leader(outcome, attempt)
+    }
+
+    async fn open(&self, core: &Arc<Core>) -> StoreResult<Arc<dyn Channel>> {
         let weak = Arc::downgrade(core);
         let events: Weak<dyn Events> = weak;
-        match core.backend.open_listening(events).await {
-            Ok(channel) => {
-                let announced = channel.delivers_events();
-                if !announced && !slot.told_unannounced {
-                    slot.told_unannounced = true;
-                    telemetry::unannounced();
-                }
-                core.change(|state| state.waiting.set_announced(announced));
-                slot.channel = Some(Arc::clone(&channel));
-                slot.failure = None;
-                Ok(channel)
-            }
-            Err(error) => {
-                slot.failure = Some((core.now(), error.clone()));
-                Err(error)
-            }
+        let opened = core.backend.open_listening(events).await;
+        let mut slot = self.slot();
+        // Before anyone hears of it: who tries again starts anew.
+        slot.opening = None;
+        let channel = opened?;
+        let announced = channel.delivers_events();
+        let tell = !announced && !std::mem::replace(&mut slot.told_unannounced, !announced);
+        slot.channel = Some(Arc::clone(&channel));
+        drop(slot);
+        if tell {
+            telemetry::unannounced();
         }
+        core.change(|state| state.waiting.set_announced(announced));
+        Ok(channel)
     }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        // Each change is one assignment, so a poisoned slot is a whole slot.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+enum Joined {
+    Done(Arc<dyn Channel>),
+    Follower(Outcome),
+    Leader(Outcome, BoxFuture<()>),
 }

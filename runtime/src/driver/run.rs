@@ -121,13 +121,24 @@ fn jobs(core: &Arc<Core>, link: &Arc<Link>, turn: Turn) -> Vec<BoxFuture<()>> {
     jobs
 }
 
-async fn renew(core: &Arc<Core>, link: &Link, batch: Batch) {
-    let request = ask(core, link, |channel| channel.renew(&batch.renewals));
-    let (sent_at, outcome) =
-        tokio::time::timeout(batch.within, request).await.unwrap_or_else(|_| {
-            let text = "the store did not answer a renewal in time";
-            (core.now(), Err(StoreError::new(StoreErrorKind::Unavailable, text)))
-        });
+async fn renew(core: &Arc<Core>, link: &Arc<Link>, batch: Batch) {
+    let mut sent = None;
+    let request = async {
+        let channel = link.channel(core).await?;
+        let sent_at = core.now();
+        sent = Some((sent_at, Arc::clone(&channel)));
+        channel.renew(&batch.renewals).await
+    };
+    let outcome = tokio::time::timeout(batch.within, request).await;
+    if let (Err(_), Some((_, channel))) = (&outcome, &sent) {
+        // There is no time to find out whether the store is slow or the connection dead.
+        channel.retire();
+    }
+    let outcome = outcome.unwrap_or_else(|_| {
+        let text = "the store did not answer a renewal in time";
+        Err(StoreError::new(StoreErrorKind::Unavailable, text))
+    });
+    let sent_at = sent.map_or_else(|| core.now(), |(sent_at, _)| sent_at);
     if let Err(error) = &outcome {
         telemetry::renewal_failed(batch.ids.len(), error);
     }
@@ -150,7 +161,7 @@ async fn renew(core: &Arc<Core>, link: &Link, batch: Batch) {
     }
 }
 
-async fn contend(core: &Arc<Core>, link: &Link, command: Command) {
+async fn contend(core: &Arc<Core>, link: &Arc<Link>, command: Command) {
     match command {
         Command::Contend { lock, lease } => {
             let (sent_at, reply) =
@@ -180,7 +191,7 @@ async fn contend(core: &Arc<Core>, link: &Link, command: Command) {
 /// Sends a request on the link; with when it was sent.
 async fn ask<T>(
     core: &Arc<Core>,
-    link: &Link,
+    link: &Arc<Link>,
     request: impl FnOnce(&dyn Channel) -> BoxFuture<StoreResult<T>>,
 ) -> (Timestamp, StoreResult<T>) {
     match link.channel(core).await {
@@ -192,7 +203,7 @@ async fn ask<T>(
     }
 }
 
-async fn release(core: &Arc<Core>, link: &Link, errand: Errand) {
+async fn release(core: &Arc<Core>, link: &Arc<Link>, errand: Errand) {
     let request = async {
         let channel = match &errand.channel {
             Some(channel) => Arc::clone(channel),
