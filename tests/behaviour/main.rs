@@ -8,6 +8,7 @@ mod cancel;
 mod common;
 mod held;
 mod loss;
+mod network;
 mod reentrancy;
 mod release;
 mod runtimes;

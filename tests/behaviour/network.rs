@@ -1,0 +1,624 @@
+//! Faults between the client and Redis, made by a proxy.
+
+use std::time::Duration;
+
+use distlock::{LockClient, LockClientBuilder, LockErrorKind};
+use redis::AsyncCommands;
+use tokio::time::Instant;
+
+use crate::common::{Inside, LockText, SOON, literal, ms, queued_at};
+use crate::support::{CommandLog, Proxy, RedisServer, eventually, unique_key};
+
+const RESPONSE: Duration = ms(200);
+
+/// A server with a proxy in front of it, and a key.
+struct Scene {
+    server: RedisServer,
+    proxy: Proxy,
+    key: String,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let server = RedisServer::start();
+        let proxy = Proxy::start(server.address());
+        Self { server, proxy, key: unique_key("network") }
+    }
+
+    fn builder(&self) -> LockClientBuilder {
+        LockClient::builder()
+            .url(self.proxy.url())
+            .response_timeout(RESPONSE)
+            .connect_timeout(RESPONSE)
+    }
+
+    /// A client behind the proxy that has connected all it needs.
+    async fn client(&self) -> LockClient {
+        let client = self.builder().build().unwrap();
+        drop(client.on("warm").acquire().await.unwrap());
+        eventually("it is released", SOON, async || {
+            client.holder(literal("warm")).await.unwrap().is_none()
+        })
+        .await;
+        client
+    }
+
+    /// A client that no fault of the proxy's meets.
+    fn direct(&self) -> LockClient {
+        LockClient::builder().url(self.server.url()).build().unwrap()
+    }
+
+    async fn owner(&self) -> Option<String> {
+        self.server.connection().await.get(&self.key).await.unwrap()
+    }
+
+    async fn freed(&self, within: Duration) {
+        eventually("the key is free", within, async || self.owner().await.is_none()).await;
+    }
+}
+
+/// d60, a10, R1: by which fault ever, the call returns in time, and the body does not run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wait_bounds_a_call_whatever_the_network_does() {
+    let faults: [(&str, fn(&Scene)); 4] = [
+        ("refused", |scene| {
+            scene.proxy.refuse();
+            scene.proxy.cut();
+        }),
+        ("black hole", |scene| scene.proxy.blackhole()),
+        ("stalled", |scene| scene.proxy.stall()),
+        ("slow", |scene| scene.proxy.delay_replies(ms(5_000))),
+    ];
+    for (fault, make) in faults {
+        for connected in [false, true] {
+            let (scene, inside) = (Scene::new(), Inside::default());
+            let client =
+                if connected { scene.client().await } else { scene.builder().build().unwrap() };
+            make(&scene);
+            for wait in [ms(50), ms(500)] {
+                let start = Instant::now();
+                let call = client.on(&scene.key).wait(wait).run(|_| async { drop(inside.enter()) });
+                let error = call.await.unwrap_err();
+                let took = start.elapsed();
+                assert!(took <= wait + ms(80), "{fault}, {connected}: {took:?} for {wait:?}");
+                assert_eq!(error.kind(), LockErrorKind::Backend, "{fault}, {connected}: {error}");
+                assert!(error.is_retryable() && error.waited().is_some());
+            }
+            let start = Instant::now();
+            let error = client.on(&scene.key).try_acquire().await.unwrap_err();
+            assert_eq!(error.kind(), LockErrorKind::Backend, "{fault}: {error}");
+            assert!(start.elapsed() < 3 * RESPONSE, "{fault}: a try took {:?}", start.elapsed());
+            let start = Instant::now();
+            assert!(client.holder(literal(&scene.key)).await.is_err());
+            assert!(start.elapsed() < 3 * RESPONSE, "{fault}: a look took {:?}", start.elapsed());
+            assert_eq!(inside.total(), 0, "{fault}");
+        }
+    }
+}
+
+/// f86: a peer that accepts and never answers.
+#[tokio::test]
+async fn silent_peer_at_the_start_is_an_error_in_time() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}/", silent.local_addr().unwrap());
+    let start = Instant::now();
+
+    let connected = LockClient::builder().url(&url).wait(ms(300)).connect().await;
+    assert_eq!(connected.unwrap_err().kind(), LockErrorKind::Backend);
+    let client = LockClient::builder().url(&url).wait(ms(300)).build().unwrap();
+    let error = client.on("silent").acquire().await.unwrap_err();
+
+    assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+    assert!(start.elapsed() < ms(750), "{:?}", start.elapsed());
+}
+
+#[tokio::test]
+async fn client_whose_calls_do_not_wait_can_connect() {
+    let server = RedisServer::shared();
+    let client = LockClient::builder().url(server.url()).wait(Duration::ZERO).connect().await;
+
+    client.unwrap().on(&unique_key("no-wait")).acquire().await.unwrap().release().await.unwrap();
+}
+
+/// R13: an outage that ends within `wait` is outwaited.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn outage_shorter_than_the_wait_is_outwaited() {
+    for connected in [false, true] {
+        let scene = Scene::new();
+        let client =
+            if connected { scene.client().await } else { scene.builder().build().unwrap() };
+        scene.proxy.refuse();
+        scene.proxy.cut();
+        let call = tokio::spawn(client.on(&scene.key).wait(ms(5_000)).acquire());
+        tokio::time::sleep(ms(300)).await;
+        assert!(!call.is_finished());
+        let start = Instant::now();
+
+        scene.proxy.heal();
+
+        call.await.unwrap().unwrap().release().await.unwrap();
+        assert!(start.elapsed() < ms(1_000), "{:?}", start.elapsed());
+        assert_eq!(scene.owner().await, None);
+    }
+}
+
+/// e69, a "one logical acquire is one hold": the reply to the first send is lost in every way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn acquire_whose_reply_is_lost_is_one_hold_all_the_same() {
+    let faults: [(&str, fn(&Scene)); 4] = [
+        ("dropped", |scene| scene.proxy.drop_next_reply("SET")),
+        ("cut", |scene| scene.proxy.cut_at_next_reply("SET")),
+        ("cut before", |scene| scene.proxy.cut_at_next_request("SET")),
+        ("late", |scene| scene.proxy.delay_next_reply("SET", RESPONSE + ms(50))),
+    ];
+    for (fault, make) in faults {
+        let scene = Scene::new();
+        let client = scene.client().await;
+        make(&scene);
+        let start = Instant::now();
+
+        let guard = client.on(&scene.key).acquire().await.unwrap();
+
+        assert!(start.elapsed() < ms(1_000), "{fault}: {:?}", start.elapsed());
+        assert_eq!(scene.owner().await.as_deref(), Some(guard.owner()), "{fault}");
+        assert!(guard.remaining() > ms(5_000), "{fault}: {:?}", guard.remaining());
+        guard.release().await.unwrap();
+        assert_eq!(scene.owner().await, None, "{fault}");
+    }
+}
+
+/// d58: a waiter whose place was taken without its knowing leaves no place behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_whose_reply_was_lost_leaves_no_place_behind() {
+    let scene = Scene::new();
+    let client = scene.client().await;
+    let guard = scene.direct().on(&scene.key).acquire().await.unwrap();
+    scene.proxy.drop_next_reply("EVALSHA");
+
+    let error = client.on(&scene.key).wait(ms(100)).acquire().await.unwrap_err();
+
+    assert!(matches!(error.kind(), LockErrorKind::Timeout | LockErrorKind::Backend), "{error}");
+    queued_at(&scene.server, &scene.key, 0).await;
+    guard.release().await.unwrap();
+    assert!(scene.direct().on(&scene.key).try_acquire().await.unwrap().is_some());
+}
+
+/// c41, c43, c46: what the release meets never replaces the value, nor says "lost".
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn release_that_gets_no_answer_keeps_the_value_and_goes_on() {
+    let faults: [(&str, fn(&Scene)); 4] = [
+        ("dropped", |scene| scene.proxy.drop_next_reply("EVALSHA")),
+        ("cut", |scene| scene.proxy.cut_at_next_reply("EVALSHA")),
+        ("cut before", |scene| scene.proxy.cut_at_next_request("EVALSHA")),
+        ("answered BUSY", |scene| scene.proxy.answer_next("EVALSHA", "-BUSY script")),
+    ];
+    for (fault, make) in faults {
+        let scene = Scene::new();
+        let client = scene.client().await;
+        let call = client.on(&scene.key).strict().run(|_| async {
+            make(&scene);
+            42
+        });
+        let start = Instant::now();
+
+        assert_eq!(call.await.unwrap(), 42, "{fault}");
+
+        assert!(start.elapsed() < RESPONSE + ms(150), "{fault}: {:?}", start.elapsed());
+        scene.freed(ms(700)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn release_into_a_black_hole_returns_in_time_and_frees_after_it() {
+    let scene = Scene::new();
+    let client = scene.client().await;
+    let guard = client.on(&scene.key).acquire().await.unwrap();
+    scene.proxy.blackhole();
+    let start = Instant::now();
+
+    guard.release().await.unwrap();
+
+    assert!(start.elapsed() < 2 * RESPONSE, "{:?}", start.elapsed());
+    assert!(scene.owner().await.is_some());
+    scene.proxy.heal();
+    scene.freed(ms(2_500)).await;
+}
+
+/// c48: `Drop` hands over and returns, however slow Redis is.
+#[tokio::test]
+async fn drop_never_blocks() {
+    let scene = Scene::new();
+    let client = scene.client().await;
+    let guards = [client.on(&scene.key), client.on(&unique_key("slow"))];
+    let [first, second] = guards.map(|request| request.acquire());
+    let (first, second) = (first.await.unwrap(), second.await.unwrap());
+    scene.proxy.stall();
+    let start = Instant::now();
+
+    drop(first);
+    drop(second);
+    drop(client);
+
+    assert!(start.elapsed() < ms(50), "{:?}", start.elapsed());
+    tokio::time::timeout(ms(500), tokio::task::yield_now()).await.unwrap();
+    scene.proxy.heal();
+    scene.freed(ms(2_500)).await;
+}
+
+/// c50: a late delete of a cancelled holder does not meet the next one of its process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_release_does_not_touch_the_next_holder_of_the_same_client() {
+    let scene = Scene::new();
+    let client = scene.client().await;
+    let first = client.on(&scene.key).acquire().await.unwrap();
+    let next = tokio::spawn(client.on(&scene.key).acquire());
+    queued_at(&scene.server, &scene.key, 1).await;
+    scene.proxy.delay_next_request("EVALSHA", ms(150));
+
+    drop(first);
+    let next = next.await.unwrap().unwrap();
+
+    tokio::time::sleep(ms(300)).await;
+    assert!(!next.is_lost());
+    assert_eq!(scene.owner().await.as_deref(), Some(next.owner()));
+    next.release().await.unwrap();
+    assert_eq!(scene.owner().await, None);
+}
+
+/// A firewall has forgotten the connections; new ones work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_connection_is_replaced_however_short_the_calls_are() {
+    let scene = Scene::new();
+    let client = scene.builder().response_timeout(ms(500)).build().unwrap();
+    client.on(&scene.key).acquire().await.unwrap().release().await.unwrap();
+    scene.proxy.blackhole();
+    scene.proxy.heal();
+    let start = Instant::now();
+
+    // Each gives up long before the connection would have by itself.
+    eventually("a call gets through again", ms(4_000), async || {
+        client.on(&scene.key).wait(ms(60)).acquire().await.is_ok()
+    })
+    .await;
+
+    assert!(start.elapsed() < ms(3_000), "{:?}", start.elapsed());
+    scene.freed(ms(1_000)).await;
+}
+
+/// The same for who cancels by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_connection_is_replaced_however_early_the_callers_leave() {
+    let scene = Scene::new();
+    let client = scene.builder().response_timeout(ms(500)).build().unwrap();
+    client.on(&scene.key).acquire().await.unwrap().release().await.unwrap();
+    scene.proxy.blackhole();
+    scene.proxy.heal();
+
+    eventually("a look gets through again", ms(4_000), async || {
+        let look = client.holder(literal(&scene.key));
+        tokio::time::timeout(ms(60), look).await.is_ok_and(|seen| seen.is_ok())
+    })
+    .await;
+}
+
+// Renewal.
+
+/// A body under a short lease while `fault` happens: true if it ran to its end undisturbed.
+async fn survives(scene: &Scene, client: &LockClient, lease: Duration, last: Duration) -> bool {
+    let (inside, key) = (Inside::default(), scene.key.clone());
+    let rival = scene.direct();
+    let rivals = tokio::spawn({
+        let inside = inside.clone();
+        async move {
+            loop {
+                if let Some(guard) = rival.on(&key).try_acquire().await.unwrap() {
+                    let _visit = inside.enter();
+                    guard.release().await.unwrap();
+                }
+                tokio::time::sleep(ms(10)).await;
+            }
+        }
+    });
+    let call = client.on(&scene.key).lease(lease).strict().run(|_| async {
+        let _visit = inside.enter();
+        tokio::time::sleep(last).await;
+    });
+    let outcome = call.await;
+    assert_eq!(inside.most(), 1, "two bodies at once");
+    rivals.abort();
+    if let Err(error) = &outcome {
+        println!("{error}");
+    }
+    outcome.is_ok()
+}
+
+/// a1: one renewal is answered late, the next one never.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_and_lost_renewals_are_tried_again_in_time() {
+    let scene = Scene::new();
+    let client = scene.client().await;
+    scene.proxy.delay_next_reply("EVALSHA", ms(350));
+    scene.proxy.drop_next_reply("EVALSHA");
+
+    assert!(survives(&scene, &client, ms(1_000), ms(2_500)).await);
+}
+
+/// b26: errors that pass.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewal_that_is_refused_for_a_moment_is_tried_again() {
+    let scene = Scene::new();
+    let client = scene.client().await;
+    for answer in ["-LOADING Redis is loading", "-BUSY a script", "-MISCONF disk", "-TRYAGAIN"] {
+        scene.proxy.answer_next("EVALSHA", answer);
+    }
+
+    assert!(survives(&scene, &client, ms(600), ms(1_500)).await);
+}
+
+/// b25: all connections are gone, and none is to be had for a moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hold_outlasts_a_reconnect() {
+    let scene = Scene::new();
+    let client = scene.client().await;
+    let fault = async {
+        for _ in 0..3 {
+            tokio::time::sleep(ms(300)).await;
+            scene.proxy.refuse();
+            scene.proxy.reset();
+            tokio::time::sleep(ms(100)).await;
+            scene.proxy.heal();
+        }
+    };
+
+    let (survived, ()) = tokio::join!(survives(&scene, &client, ms(600), ms(2_000)), fault);
+
+    assert!(survived);
+}
+
+/// The same where a reconnect takes several slow round trips.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hold_outlasts_a_reconnect_over_a_slow_network() {
+    let scene = Scene::new();
+    let client = scene.builder().response_timeout(ms(1_000)).connect_timeout(ms(1_000));
+    let client = client.build().unwrap();
+    client.on("warm").acquire().await.unwrap().release().await.unwrap();
+    scene.proxy.delay_replies(ms(60));
+    let fault = async {
+        tokio::time::sleep(ms(500)).await;
+        scene.proxy.cut();
+    };
+
+    let (survived, ()) = tokio::join!(survives(&scene, &client, ms(1_000), ms(1_500)), fault);
+
+    assert!(survived);
+}
+
+/// A dead connection is noticed by a renewal early enough for another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hold_outlasts_a_dead_connection() {
+    let scene = Scene::new();
+    let client = scene.builder().response_timeout(ms(1_000)).build().unwrap();
+    drop(client.on("warm").acquire().await.unwrap());
+    let fault = async {
+        tokio::time::sleep(ms(100)).await;
+        scene.proxy.blackhole();
+        scene.proxy.heal();
+    };
+
+    let (survived, ()) = tokio::join!(survives(&scene, &client, ms(1_000), ms(2_000)), fault);
+
+    assert!(survived);
+}
+
+/// b27: cut off for longer than the lease, the body is dropped before anybody else can be in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn body_is_dropped_before_the_key_can_expire() {
+    let scene = Scene::new();
+    let client = scene.client().await;
+    let (inside, lease) = (Inside::default(), ms(600));
+    let call = client.on(&scene.key).lease(lease).run(|held| async {
+        let held = held;
+        let _visit = inside.enter();
+        scene.proxy.blackhole();
+        held.lost().await;
+        panic!("the body was polled after the loss");
+    });
+    let start = Instant::now();
+
+    let error = call.await.unwrap_err();
+
+    assert_eq!(error.kind(), LockErrorKind::Lost { completed: false }, "{error}");
+    assert_eq!(inside.now(), 0);
+    assert!(start.elapsed() < lease, "{:?}", start.elapsed());
+    assert!(scene.owner().await.is_some(), "the store has it until its own TTL ends");
+}
+
+/// c49: nothing is tried for long on the way out of a lost lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leaving_after_the_loss_takes_no_time() {
+    let scene = Scene::new();
+    let client = scene.client().await;
+    let request = client.on(&scene.key).lease(ms(300)).on_lost(distlock::OnLost::Signal);
+    let mut ended = Instant::now();
+    let call = request.run(|held| {
+        let ended = &mut ended;
+        let proxy = &scene.proxy;
+        async move {
+            proxy.blackhole();
+            held.lost().await;
+            *ended = Instant::now();
+        }
+    });
+
+    call.await.unwrap();
+
+    assert!(ended.elapsed() < ms(100), "{:?}", ended.elapsed());
+}
+
+// Waking up.
+
+/// d52: released between the try and the subscription.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn release_before_the_subscription_is_not_missed() {
+    let scene = Scene::new();
+    let guard = scene.direct().on(&scene.key).lease(ms(60_000)).acquire().await.unwrap();
+    let client = scene.builder().connect_timeout(ms(2_000)).build().unwrap();
+    let gate = scene.proxy.hold_next_reply("SUBSCRIBE");
+    let waiter = tokio::spawn(client.on(&scene.key).wait(ms(8_000)).acquire());
+    gate.reached().await;
+    guard.release().await.unwrap();
+    let start = Instant::now();
+
+    gate.open();
+    let guard = waiter.await.unwrap().unwrap();
+
+    assert!(start.elapsed() < ms(150), "{:?}", start.elapsed());
+    guard.release().await.unwrap();
+}
+
+/// f96: a failed subscription poisons nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_at_the_first_subscription_is_recovered_from() {
+    let scene = Scene::new();
+    let guard = scene.direct().on(&scene.key).lease(ms(60_000)).acquire().await.unwrap();
+    let client = scene.builder().build().unwrap();
+    for _ in 0..2 {
+        scene.proxy.cut_at_next_request("SUBSCRIBE");
+    }
+    let waiter = tokio::spawn(client.on(&scene.key).wait(ms(8_000)).acquire());
+    queued_at(&scene.server, &scene.key, 1).await;
+    let start = Instant::now();
+
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+
+    assert!(start.elapsed() < ms(150), "announced again: {:?}", start.elapsed());
+    client.on(&unique_key("other")).acquire().await.unwrap().release().await.unwrap();
+}
+
+/// R9: the message that says so never arrives, nor does the holder come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_whose_message_was_lost_gets_in_by_the_timer() {
+    let scene = Scene::new();
+    let client = scene.client().await;
+    let guard = scene.direct().on(&scene.key).lease(ms(700)).acquire().await.unwrap();
+    let waiter = tokio::spawn(client.on(&scene.key).wait(ms(8_000)).acquire());
+    queued_at(&scene.server, &scene.key, 1).await;
+    // What the server sends from here on is lost, on every connection there is.
+    scene.proxy.blackhole();
+    guard.release().await.unwrap();
+    scene.proxy.heal();
+    let start = Instant::now();
+
+    let guard = waiter.await.unwrap().unwrap();
+
+    assert!(start.elapsed() < ms(3_000), "{:?}", start.elapsed());
+    assert_eq!(scene.owner().await.as_deref(), Some(guard.owner()));
+}
+
+/// Connections end again and again while several clients contend.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn contention_goes_on_while_connections_are_killed() {
+    let scene = Scene::new();
+    let inside = Inside::default();
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        let client = scene.builder().lease(ms(1_000)).wait(ms(20_000)).build().unwrap();
+        for _ in 0..2 {
+            let (client, key, inside) = (client.clone(), scene.key.clone(), inside.clone());
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..10 {
+                    let call = client.on(&key).run(|_| async {
+                        let _visit = inside.enter();
+                        tokio::time::sleep(ms(3)).await;
+                    });
+                    call.await.unwrap();
+                }
+            }));
+        }
+    }
+    let nemesis = async {
+        for round in 0.. {
+            tokio::time::sleep(ms(60)).await;
+            if round % 2 == 0 { scene.proxy.cut() } else { scene.proxy.reset() }
+        }
+    };
+    let all = async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = all => {}
+        () = nemesis => {}
+        () = tokio::time::sleep(ms(20_000)) => panic!("somebody hangs"),
+    }
+
+    assert_eq!((inside.total(), inside.most()), (80, 1));
+    scene.freed(ms(1_500)).await;
+}
+
+// Answers that are no answers.
+
+/// R13: they pass within the wait; f95: or are told, without a storm of tries.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_that_pass_are_outwaited() {
+    let scene = Scene::new();
+    let client = scene.client().await;
+    for answer in [
+        "-LOADING Redis is loading the dataset in memory",
+        "-BUSY Redis is busy running a script",
+        "-READONLY You can't write against a read only replica.",
+        "-MISCONF Redis is configured to save RDB snapshots",
+        "-MASTERDOWN Link with MASTER is down",
+        "-NOREPLICAS Not enough good replicas to write.",
+        "-OOM command not allowed",
+        "-TRYAGAIN Multiple keys request during rehashing of slot",
+    ] {
+        let start = Instant::now();
+        scene.proxy.answer_next("SET", answer);
+        scene.proxy.answer_next("EVALSHA", answer);
+
+        let guard = client.on(&scene.key).acquire().await.unwrap();
+
+        assert!(start.elapsed() < ms(500), "{answer}: {:?}", start.elapsed());
+        guard.release().await.unwrap();
+        scene.freed(ms(500)).await;
+
+        // One try is told at once.
+        scene.proxy.answer_next("SET", answer);
+        let error = client.on(&scene.key).try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+        assert!(
+            error.to_string().contains(&answer[1..4]) || answer.starts_with("-READ"),
+            "{error}"
+        );
+        scene.freed(ms(500)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_takes_no_writes_is_told_without_a_storm() {
+    let scene = Scene::new();
+    let client = scene.client().await;
+    let mut connection = scene.server.connection().await;
+    let set = |count: u32| {
+        let mut command = redis::cmd("CONFIG");
+        command.arg("SET").arg("min-replicas-to-write").arg(count);
+        command
+    };
+    set(1).exec_async(&mut connection).await.unwrap();
+    let log = CommandLog::start(&scene.server);
+    let mark = log.mark();
+    let start = Instant::now();
+
+    let error = client.on(&scene.key).wait(ms(1_000)).acquire().await.unwrap_err();
+
+    assert!(start.elapsed() < ms(1_100), "{:?}", start.elapsed());
+    assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+    assert!(error.to_string().contains("NOREPLICAS"), "{error}");
+    let sent = log.since(mark);
+    assert!(sent.len() <= 25, "{} commands", sent.len());
+    set(0).exec_async(&mut connection).await.unwrap();
+    client.on(&scene.key).acquire().await.unwrap().release().await.unwrap();
+}
