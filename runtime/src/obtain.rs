@@ -142,9 +142,14 @@ impl<'a> Caller<'a> {
                     }
                     Err(error) => {
                         self.silent = Some(Arc::clone(&channel));
-                        // If the caller goes on, it does so with this owner; then no release may
-                        // be on its way. A store that refused has done nothing.
-                        sent.settled = goes_on || error.kind != StoreErrorKind::Unavailable;
+                        sent.settled = match error.kind {
+                            // If the caller goes on, it does so with this owner; then no release
+                            // may be on its way.
+                            StoreErrorKind::Unavailable => goes_on,
+                            // A store that refused has done nothing, unless the grant was but the
+                            // first of two steps.
+                            StoreErrorKind::Foreign | StoreErrorKind::Refused => !settings.fencing,
+                        };
                         Refusal::Store(error)
                     }
                 }
