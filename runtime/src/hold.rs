@@ -22,8 +22,11 @@ pub(crate) struct Hold {
     granted: Granted,
     /// Whether the end has begun: nothing is valid or renewed any more.
     ended: bool,
-    /// Whether nothing is left to release: the store has answered, or the lock was passed on.
-    settled: bool,
+    /// Whether the lock was passed on: what the store and the local queue have under this owner is
+    /// the next one's.
+    passed: bool,
+    /// Whether the store has answered a release.
+    released: bool,
 }
 
 /// What a release found.
@@ -40,7 +43,7 @@ pub(crate) enum Outcome {
 impl Hold {
     /// Wraps a hold that the watchdog has just taken on.
     pub(crate) fn new(core: Arc<Core>, lease: Arc<Lease>, id: HoldId, granted: Granted) -> Self {
-        Self { core, lease, id, granted, ended: false, settled: false }
+        Self { core, lease, id, granted, ended: false, passed: false, released: false }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -60,11 +63,11 @@ impl Hold {
     /// Awaits: the channel, the answer. A drop at either leaves the release to the background.
     pub(crate) async fn release(mut self) -> Outcome {
         let over = self.end();
-        if self.settled {
+        if self.passed {
             return Outcome::Released;
         }
         let reply = self.send_release().await;
-        self.settled = reply.is_ok() && self.granted.uncertain_until <= self.core.now();
+        self.released = reply.is_ok() && self.granted.uncertain_until <= self.core.now();
         self.core.note_release(self.lease.key(), &reply);
         if let Err(error) = &reply {
             telemetry::release_unanswered(self.lease.lock(), error);
@@ -110,7 +113,7 @@ impl Hold {
             (over, granted, passed)
         });
         self.granted = granted.unwrap_or(self.granted);
-        self.settled = passed;
+        self.passed = passed;
         over
     }
 }
@@ -119,8 +122,10 @@ impl Drop for Hold {
     fn drop(&mut self) {
         self.end();
         let lock = self.lease.lock();
-        self.core.change(|state| state.waiting.hold_ended(lock));
-        if !self.settled {
+        if !self.passed {
+            self.core.change(|state| state.waiting.hold_ended(lock));
+        }
+        if !self.passed && !self.released {
             let release = Release::of_grant(lock.clone(), self.granted, self.core.now());
             // Renewals may have moved the end.
             let until = release.until.max(self.lease.deadline());
