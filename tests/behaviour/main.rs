@@ -6,6 +6,7 @@ mod support;
 mod acquire;
 mod cancel;
 mod common;
+mod fencing;
 mod held;
 mod loss;
 mod network;
