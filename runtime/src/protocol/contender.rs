@@ -210,6 +210,11 @@ impl Contender {
         Ok(None)
     }
 
+    /// From now on the store announces grants, or does not.
+    pub(crate) fn set_announced(&mut self, announced: bool) {
+        self.pace.announced = announced;
+    }
+
     /// A message says that the lock is this owner's now.
     pub(crate) fn announced(&mut self) {
         match &mut self.state {

@@ -110,9 +110,13 @@ impl Waiting {
         }
     }
 
-    /// Whether the store announces grants.
+    /// Whether the store announces grants. That is known once the driver's channel is open, which the
+    /// first contender opens.
     pub(crate) fn set_announced(&mut self, announced: bool) {
         self.pace.announced = announced;
+        for contender in self.keys.values_mut().filter_map(|queue| queue.contender.as_mut()) {
+            contender.set_announced(announced);
+        }
     }
 
     /// A caller wants `key`.
