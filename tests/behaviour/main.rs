@@ -13,6 +13,7 @@ mod network;
 mod reentrancy;
 mod release;
 mod runtimes;
+mod server;
 mod several_keys;
 mod shutdown;
 mod waiting;

@@ -30,6 +30,7 @@ on_every_store! {
     unpolled_waiter_is_not_in_the_way_of_a_try,
     waiter_dropped_at_the_grant_gives_it_back,
     many_waiters_of_many_clients_are_never_inside_together,
+    time_out_and_grant_at_the_same_moment_leave_nothing,
 }
 
 async fn wait_of_zero_is_one_try(store: Store) {
@@ -392,4 +393,54 @@ async fn many_waiters_of_many_clients_are_never_inside_together(store: Store) {
 
     assert_eq!((inside.total(), inside.most()), (30, 1));
     eventually("the key is gone", SOON, async || store.owner_of(&key).await.is_none()).await;
+}
+
+/// l169: the wait ends about when the lock is released.
+async fn time_out_and_grant_at_the_same_moment_leave_nothing(store: Store) {
+    let key = unique_key("same-moment");
+    let (holder, client) = (store.client(), store.client());
+    for round in 0..60 {
+        let guard = holder.on(&key).acquire().await.unwrap();
+        let release = async {
+            tokio::time::sleep(ms(10)).await;
+            guard.release().await.unwrap();
+        };
+        let wait = ms(8) + Duration::from_micros(round * 80);
+        let waiter = client.on(&key).wait(wait).acquire();
+
+        let (outcome, ()) = tokio::join!(waiter, release);
+
+        match outcome {
+            Ok(guard) => guard.release().await.unwrap(),
+            Err(error) => assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}"),
+        }
+        freed(&store, &key, ms(300)).await;
+    }
+}
+
+/// d54, d55: places are refreshed while the holder goes on and on, and nobody's turn is lost.
+#[tokio::test(start_paused = true)]
+async fn waiters_of_a_very_long_hold_keep_their_places() {
+    let store = Store::memory();
+    let key = unique_key("long-hold");
+    let guard = store.client().on(&key).acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for number in 0..4 {
+        let (request, order) = (store.client().on(&key).wait(ms(600_000)), Arc::clone(&order));
+        tasks.push(tokio::spawn(async move {
+            let guard = request.acquire().await.unwrap();
+            order.lock().unwrap().push(number);
+            guard.release().await.unwrap();
+        }));
+        queued(&store, &key, number + 1).await;
+    }
+
+    tokio::time::sleep(ms(300_000)).await;
+    guard.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
 }
