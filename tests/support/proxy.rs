@@ -252,8 +252,10 @@ async fn serve(
             }
             accepted = accept => {
                 if let Ok((client, _)) = accepted {
+                    // Made before it is counted: who sees the count may cut the connection.
+                    let link = link::run(client, upstream, Arc::clone(shared));
                     shared.change(|state| state.accepted += 1);
-                    tokio::spawn(link::run(client, upstream, Arc::clone(shared)));
+                    tokio::spawn(link);
                 }
             }
         }

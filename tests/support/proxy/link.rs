@@ -17,12 +17,27 @@ use super::gate::Keeper;
 use super::rules::{Fate, Shared};
 
 /// Carries one connection until an end closes it or the test cuts it.
-pub(super) async fn run(mut client: TcpStream, upstream: SocketAddr, shared: Arc<Shared>) {
-    let mut state = shared.watch();
+///
+/// Which cuts concern it is settled when this is called, not when it is first polled.
+pub(super) fn run(
+    client: TcpStream,
+    upstream: SocketAddr,
+    shared: Arc<Shared>,
+) -> impl Future<Output = ()> + Send {
     let (cuts, holes) = {
-        let state = state.borrow();
+        let state = shared.state();
         (state.cuts, state.holes)
     };
+    carry(client, upstream, shared, (cuts, holes))
+}
+
+async fn carry(
+    mut client: TcpStream,
+    upstream: SocketAddr,
+    shared: Arc<Shared>,
+    (cuts, holes): (usize, usize),
+) {
+    let mut state = shared.watch();
     let carry = async {
         if shared.state().blackhole {
             pending::<()>().await;
