@@ -2,15 +2,17 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
 use crate::entered::Entered;
 use crate::error::LockError;
+use crate::lease::Lease;
 use crate::options::OnLost;
 use crate::scoped::Scoped;
-use crate::watch::Watch;
+use crate::watch::{Watch, first_over};
 
 pin_project! {
     /// A body inside its locks: each poll looks at the deadlines first, so that nothing of the body
@@ -19,17 +21,19 @@ pin_project! {
     pub(crate) struct Checked<F> {
         #[pin]
         body: Scoped<F>,
+        leases: Vec<Arc<Lease>>,
         watch: Watch,
     }
 }
 
 impl<F> Checked<F> {
     pub(crate) fn new(body: F, entered: &Entered) -> Self {
-        let watch = match entered.on_lost() {
-            OnLost::Cancel => Watch::over(entered.leases()),
-            OnLost::Signal => Watch::default(),
+        let leases = match entered.on_lost() {
+            OnLost::Cancel => entered.leases().cloned().collect(),
+            OnLost::Signal => Vec::new(),
         };
-        Self { body: Scoped::new(body, entered.frame().cloned()), watch }
+        let body = Scoped::new(body, entered.frame().cloned());
+        Self { body, leases, watch: Watch::default() }
     }
 }
 
@@ -37,11 +41,15 @@ impl<F: Future> Future for Checked<F> {
     type Output = Result<F::Output, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        if let Some(error) = this.watch.poll_over(cx) {
+        let mut this = self.project();
+        if let Some(error) = first_over(this.leases.iter()) {
             this.body.clear();
             return Poll::Ready(Err(error));
         }
-        this.body.poll(cx).map(Ok)
+        let polled = this.body.as_mut().poll(cx);
+        if polled.is_pending() {
+            this.watch.arm(this.leases.iter(), cx);
+        }
+        polled.map(Ok)
     }
 }

@@ -68,7 +68,7 @@ enum State {
     Seeking(BoxFuture<Result<Entered, LockError>>),
     // Needs no lock.
     Skip,
-    Start { core: Arc<Core>, key: Arc<str>, settings: Settings },
+    Start { core: Arc<Core>, key: String, settings: Settings },
 }
 
 /// Where a body that answers for a refusal itself finds the error.
@@ -85,13 +85,13 @@ impl Refusal {
 
 impl Acquire {
     /// Enters `key`.
-    pub(crate) fn one(core: Arc<Core>, key: Arc<str>, settings: Settings) -> Self {
+    pub(crate) fn one(core: Arc<Core>, key: String, settings: Settings) -> Self {
         Self::in_state(State::Start { core, key, settings })
     }
 
     /// Enters all of `keys`, or none: in the order of their bytes, whatever order they come in, so
     /// that two callers never hold what the other one waits for.
-    pub(crate) fn all(core: Arc<Core>, mut keys: Vec<Arc<str>>, settings: Settings) -> Self {
+    pub(crate) fn all(core: Arc<Core>, mut keys: Vec<String>, settings: Settings) -> Self {
         keys.sort_unstable();
         keys.dedup();
         Self::in_state(State::Seeking(Box::pin(enter_all(core, keys, settings))))
@@ -156,7 +156,7 @@ impl Acquire {
                     match scope::current().and_then(|frame| frame.find(&core, &key)) {
                         None => {
                             self.state = State::Seeking(Box::pin(async move {
-                                let hold = obtain(&core, &key, &settings).await?;
+                                let hold = obtain(&core, &key.into(), &settings).await?;
                                 Ok(Entered::unlocked().with(settings).and(hold, None))
                             }));
                         }
@@ -222,7 +222,7 @@ impl fmt::Debug for Acquire {
 /// Awaits: each lock in turn. A drop in between releases those that are held already.
 async fn enter_all(
     core: Arc<Core>,
-    keys: Vec<Arc<str>>,
+    keys: Vec<String>,
     settings: Settings,
 ) -> Result<Entered, LockError> {
     let begun_at = core.now();

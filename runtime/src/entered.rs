@@ -95,13 +95,13 @@ impl Entered {
     /// Leaves at once if no answer of the store is worth waiting for: other entries keep the holds,
     /// or they are over already, and their release goes on in the background.
     pub(crate) fn leave(self) -> Result<Result<(), LockError>, Self> {
-        if let Some((lease, over)) = self.over() {
+        let last = self.entries.iter().any(|entry| Arc::strong_count(&entry.hold) == 1);
+        if (last || self.strict)
+            && let Some((lease, over)) = self.over()
+        {
             return Ok(self.judge(lease, over));
         }
-        if self.entries.iter().all(|entry| Arc::strong_count(&entry.hold) > 1) {
-            return Ok(Ok(()));
-        }
-        Err(self)
+        if last { Err(self) } else { Ok(Ok(())) }
     }
 
     /// Releases what this is the last entry into, and waits for the answers.

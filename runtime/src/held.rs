@@ -92,10 +92,10 @@ impl HeldLock {
     /// # }
     /// ```
     pub async fn lost(&self) {
-        let mut watch = Watch::over(self.views().map(|view| &view.lease));
-        poll_fn(|cx| match watch.poll_over(cx) {
-            Some(_) => Poll::Ready(()),
-            None => Poll::Pending,
+        let mut watch = Watch::default();
+        poll_fn(|cx| {
+            watch.arm(self.views().map(|view| &view.lease), cx);
+            if self.is_lost() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }

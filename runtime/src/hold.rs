@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::backend::{Released, StoreResult};
 use crate::backlog::Release;
-use crate::driver::{Core, State};
+use crate::driver::Core;
 use crate::lease::{Lease, Over};
 use crate::protocol::hold::{End, Granted};
 use crate::telemetry;
@@ -122,15 +122,17 @@ impl Drop for Hold {
     fn drop(&mut self) {
         self.end();
         let lock = self.lease.lock();
-        if !self.passed {
-            self.core.change(|state| state.waiting.hold_ended(lock));
-        }
         if !self.passed && !self.released {
             let release = Release::of_grant(lock.clone(), self.granted, self.core.now());
             // Renewals may have moved the end.
             let until = release.until.max(self.lease.deadline());
             self.core.release_later(Release { until, ..release });
         }
-        self.core.change(State::hold_is_gone);
+        self.core.change(|state| {
+            if !self.passed {
+                state.waiting.hold_ended(lock);
+            }
+            state.hold_is_gone();
+        });
     }
 }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
-use std::sync::Arc;
 
 use distlock_template::Escaped;
 
@@ -98,10 +97,10 @@ impl LockKey {
     }
 
     /// The key as it stands in the store.
-    pub(crate) fn in_namespace(&self, namespace: Option<&str>) -> Arc<str> {
+    pub(crate) fn into_namespace(self, namespace: Option<&str>) -> String {
         match namespace {
-            Some(namespace) => format!("{namespace}:{}", self.text).into(),
-            None => self.text.as_str().into(),
+            Some(namespace) => format!("{namespace}:{}", self.text),
+            None => self.text,
         }
     }
 }

@@ -4,16 +4,16 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
 use crate::error::LockError;
 use crate::hold::Hold;
-use crate::lease::Over;
+use crate::lease::{Lease, Over};
 use crate::scope::{self, Frame};
 use crate::scoped::Scoped;
-use crate::watch::Watch;
+use crate::watch::{Watch, first_over};
 
 /// The holds that the code that runs now is inside of.
 ///
@@ -80,13 +80,17 @@ impl LockScope {
         self.frame.iter().flat_map(Frame::outwards)
     }
 
+    fn leases(&self) -> impl Iterator<Item = &Arc<Lease>> {
+        self.frames().map(|frame| frame.lease())
+    }
+
     fn join(&self) -> Result<Joined, LockError> {
         // A hold that is gone cannot be joined.
         let holds = self.frames().map(|frame| {
             frame.hold().ok_or_else(|| Over::Released.error(frame.lease().key(), false))
         });
         let holds = holds.collect::<Result<_, _>>()?;
-        Ok(Joined { watch: Watch::over(self.frames().map(|frame| frame.lease())), _holds: holds })
+        Ok(Joined { watch: Watch::default(), _holds: holds })
     }
 }
 
@@ -94,24 +98,26 @@ impl<F: Future> Future for Instrumented<F> {
     type Output = Result<F::Output, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
+        let mut this = self.project();
         if this.body.is_over() {
             // Polled again after it was ready.
             return Poll::Pending;
         }
-        let joined = match this.joined {
-            Some(joined) => Ok(joined),
-            None => this.scope.join().map(|joined| this.joined.insert(joined)),
+        let failure = match (first_over(this.scope.leases()), &this.joined) {
+            (None, None) => this.scope.join().map(|joined| *this.joined = Some(joined)).err(),
+            (over, _) => over,
         };
-        let over = joined.map(|joined| joined.watch.poll_over(cx));
-        if let Some(error) = over.unwrap_or_else(Some) {
+        if let Some(error) = failure {
             this.body.clear();
             *this.joined = None;
             return Poll::Ready(Err(error));
         }
-        let output = ready!(this.body.poll(cx));
-        *this.joined = None;
-        Poll::Ready(Ok(output))
+        let polled = this.body.as_mut().poll(cx);
+        match (&polled, &mut this.joined) {
+            (Poll::Pending, Some(joined)) => joined.watch.arm(this.scope.leases(), cx),
+            _ => *this.joined = None,
+        }
+        polled.map(Ok)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::entered::Entered;
 use crate::error::LockError;
 use crate::options::OnLost;
 use crate::scope;
-use crate::watch::Watch;
+use crate::watch::{Watch, first_over};
 
 pin_project! {
     /// The future of a locked call.
@@ -96,11 +96,11 @@ impl<F: Future> Running<F> {
 
 impl Inside {
     fn new(entered: Entered) -> Self {
-        let watch = match entered.on_lost() {
-            OnLost::Cancel => Watch::over(entered.leases()),
-            OnLost::Signal => Watch::default(),
-        };
-        Self { entered, watch }
+        Self { entered, watch: Watch::default() }
+    }
+
+    fn cancels(&self) -> bool {
+        self.entered.on_lost() == OnLost::Cancel
     }
 }
 
@@ -109,6 +109,8 @@ impl<F: Future> Future for Running<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let RunningProj::Live { body, stage } = self.as_mut().project() {
+            // Who gets inside in this very poll was found to be valid in it.
+            let mut checked = false;
             if let Stage::Outside(acquire) = stage {
                 match ready!(Pin::new(acquire).poll(cx)) {
                     Ok(entered) => *stage = Stage::Inside(Inside::new(entered)),
@@ -117,15 +119,24 @@ impl<F: Future> Future for Running<F> {
                         return Poll::Ready(Err(Failure::Refused(error)));
                     }
                 }
+                checked = true;
             }
-            let Stage::Inside(Inside { entered, watch }) = stage else { return Poll::Pending };
+            let Stage::Inside(inside) = stage else { return Poll::Pending };
             // Nothing of the body runs past the poll in which its lock was lost.
-            if let Some(error) = watch.poll_over(cx) {
+            if inside.cancels()
+                && !checked
+                && let Some(error) = first_over(inside.entered.leases())
+            {
                 self.set(Self::Done);
                 return Poll::Ready(Err(Failure::Lost(error)));
             }
-            let frame = entered.frame().cloned();
-            let output = ready!(scope::inside(frame, || body.poll(cx)));
+            let frame = inside.entered.frame().cloned();
+            let Poll::Ready(output) = scope::inside(frame, || body.poll(cx)) else {
+                if inside.cancels() {
+                    inside.watch.arm(inside.entered.leases(), cx);
+                }
+                return Poll::Pending;
+            };
             let left = std::mem::replace(stage, Stage::Left);
             // The body's captures go before the release, and before anybody hears of its end.
             self.set(Self::Done);

@@ -5,7 +5,7 @@
 //! nearest frame of that key. Siblings inside one frame enter one after the other, through its gate;
 //! a descendant stands in a frame of its own, so an ancestor never blocks it.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use tokio::sync::Semaphore;
 
@@ -24,7 +24,8 @@ pub(crate) struct Frame {
     /// Weak: being able to look at a hold must not make it last.
     hold: Weak<Hold>,
     lease: Arc<Lease>,
-    gate: Arc<Semaphore>,
+    /// Made by the first nested call: most frames have none.
+    gate: OnceLock<Arc<Semaphore>>,
     parent: Option<Arc<Self>>,
 }
 
@@ -35,7 +36,7 @@ impl Frame {
             core: Arc::downgrade(hold.core()),
             hold: Arc::downgrade(hold),
             lease: Arc::clone(hold.lease()),
-            gate: Arc::new(Semaphore::new(1)),
+            gate: OnceLock::new(),
             parent,
         })
     }
@@ -64,7 +65,7 @@ impl Frame {
 
     /// Lets one nested entry in at a time.
     pub(crate) fn gate(&self) -> &Arc<Semaphore> {
-        &self.gate
+        self.gate.get_or_init(|| Arc::new(Semaphore::new(1)))
     }
 }
 

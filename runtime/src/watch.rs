@@ -10,29 +10,40 @@ use tokio::sync::futures::OwnedNotified;
 use crate::error::LockError;
 use crate::lease::Lease;
 
-/// The leases that a body runs under.
+/// How the first of `leases` that is over ended.
+pub(crate) fn first_over<'a>(
+    leases: impl IntoIterator<Item = &'a Arc<Lease>>,
+) -> Option<LockError> {
+    leases.into_iter().find_map(|lease| Some(lease.over()?.error(lease.key(), false)))
+}
+
+/// Has a task woken when a lease ends. Costs nothing before it is armed: a body that is ready at its
+/// first poll needs no waking.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    watched: Vec<(Arc<Lease>, Pin<Box<OwnedNotified>>)>,
+    ended: Vec<Pin<Box<OwnedNotified>>>,
 }
 
 impl Watch {
-    pub(crate) fn over<'a>(leases: impl IntoIterator<Item = &'a Arc<Lease>>) -> Self {
-        let watched = leases.into_iter().map(|lease| (Arc::clone(lease), Box::pin(lease.ended())));
-        Self { watched: watched.collect() }
-    }
-
-    /// How the first of them ended, if one did; else has the task woken when one does.
-    pub(crate) fn poll_over(&mut self, cx: &mut Context<'_>) -> Option<LockError> {
-        for (lease, ended) in &mut self.watched {
-            if let Some(over) = lease.over() {
-                return Some(over.error(lease.key(), false));
+    /// Has the task woken when one of `leases`, the same at each call, ends.
+    pub(crate) fn arm<'a>(
+        &mut self,
+        leases: impl IntoIterator<Item = &'a Arc<Lease>>,
+        cx: &mut Context<'_>,
+    ) {
+        if self.ended.is_empty() {
+            for lease in leases {
+                self.ended.push(Box::pin(lease.ended()));
+                // One that ended before this wakes nobody any more.
+                if lease.over().is_some() {
+                    cx.waker().wake_by_ref();
+                }
             }
-            // If the end comes between the look and this, it is seen at the next poll.
+        }
+        for ended in &mut self.ended {
             if ended.as_mut().poll(cx).is_ready() {
                 cx.waker().wake_by_ref();
             }
         }
-        None
     }
 }

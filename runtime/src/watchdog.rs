@@ -50,7 +50,7 @@ impl Watchdog {
         let id = self.next_id;
         self.next_id += 1;
         self.holds.insert(id, Watched { hold, lease, due: Timestamp::NEVER });
-        self.look_at(id, Timestamp::NOW);
+        self.schedule(id);
         id
     }
 
@@ -82,8 +82,7 @@ impl Watchdog {
                 Step::Renew(lease) => {
                     let left = watched.hold.deadline().since(now);
                     batch.add(id, Renewal { lock: watched.lease.lock().clone(), lease }, left);
-                    let deadline = watched.hold.deadline().min(watched.hold.limit());
-                    self.due.set(&mut watched.due, id, deadline);
+                    self.due.set(&mut watched.due, id, watched.hold.next_look());
                     if batch.ids.len() == LARGEST_BATCH {
                         batches.push(std::mem::take(&mut batch));
                     }
@@ -117,7 +116,7 @@ impl Watchdog {
             }
             Err(()) => watched.hold.failed(now),
         }
-        self.look_at(id, Timestamp::NOW);
+        self.schedule(id);
     }
 
     /// The owner renewed its hold by itself, to another lease from now on.
@@ -126,7 +125,7 @@ impl Watchdog {
         watched.hold.set_lease(lease);
         watched.hold.renewed(sent_at, lease);
         watched.lease.extend_to(watched.hold.deadline());
-        self.look_at(id, Timestamp::NOW);
+        self.schedule(id);
     }
 
     /// The driver died with its answers: what was under way is tried again.
@@ -149,9 +148,9 @@ impl Watchdog {
         self.due.next()
     }
 
-    fn look_at(&mut self, id: HoldId, at: Timestamp) {
+    fn schedule(&mut self, id: HoldId) {
         if let Some(watched) = self.holds.get_mut(&id) {
-            self.due.set(&mut watched.due, id, at);
+            self.due.set(&mut watched.due, id, watched.hold.next_look());
         }
     }
 }

@@ -155,7 +155,7 @@ impl LockClient {
     ///
     /// `InvalidKey`, `Backend`, or `ForeignValue` for a value that is no lock.
     pub async fn holder(&self, key: LockKey) -> Result<Option<(String, Duration)>, LockError> {
-        let key = self.resolve_key(&key)?;
+        let key: Arc<str> = self.resolve_key(key)?.into();
         let request = async {
             let channel = self.0.core.channel().await?;
             channel.inspect(&key).await
@@ -214,22 +214,22 @@ impl LockClient {
     }
 
     /// The key as it stands in the store.
-    fn resolve_key(&self, key: &LockKey) -> Result<Arc<str>, LockError> {
+    fn resolve_key(&self, key: LockKey) -> Result<String, LockError> {
         key.check()?;
-        let full = key.in_namespace(self.0.namespace.as_deref());
         let limit = self.0.max_key_bytes;
-        if full.len() > limit {
+        let namespace = self.0.namespace.as_deref();
+        let bytes = key.as_str().len() + namespace.map_or(0, |namespace| namespace.len() + 1);
+        if bytes > limit {
             return Err(LockError::new(
                 LockErrorKind::InvalidKey,
                 format!(
-                    "the key of template {:?} is {} bytes long, but may have at most {limit}: use \
-                     a shorter value, or raise max_key_bytes of the client",
+                    "the key of template {:?} is {bytes} bytes long, but may have at most {limit}: \
+                     use a shorter value, or raise max_key_bytes of the client",
                     key.template(),
-                    full.len(),
                 ),
             ));
         }
-        Ok(full)
+        Ok(key.into_namespace(namespace))
     }
 }
 

@@ -204,13 +204,13 @@ impl LockRequest {
         match keys {
             Keys::One(key) => {
                 let settings = options.or(key.options()).or(&client.0.defaults).resolve()?;
-                Ok(Acquire::one(core(), client.resolve_key(&key)?, settings))
+                Ok(Acquire::one(core(), client.resolve_key(key)?, settings))
             }
             Keys::All(keys) => {
                 // The first key that declares a setting decides it for all of them.
                 options = keys.iter().fold(options, |options, key| options.or(key.options()));
                 let settings = options.or(&client.0.defaults).resolve()?;
-                let keys = keys.iter().map(|key| client.resolve_key(key));
+                let keys = keys.into_iter().map(|key| client.resolve_key(key));
                 let keys = keys.collect::<Result<Vec<_>, _>>()?;
                 if keys.is_empty() {
                     let text = "no keys to lock: name at least one";

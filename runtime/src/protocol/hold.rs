@@ -125,12 +125,17 @@ impl Hold {
         } else if now >= self.deadline() {
             Step::End(End::Expired)
         } else if self.renewing || now < self.renew_at {
-            let next = if self.renewing { self.deadline() } else { self.renew_at };
-            Step::Wait(next.min(self.deadline()).min(self.limit))
+            Step::Wait(self.next_look())
         } else {
             self.renewing = true;
             Step::Renew(self.lease.min(self.last_end.since(now)))
         }
+    }
+
+    /// When there is something to do next; long past if there is something now.
+    pub(crate) fn next_look(&self) -> Timestamp {
+        let next = if self.renewing { self.deadline() } else { self.renew_at };
+        next.min(self.deadline()).min(self.limit)
     }
 
     pub(crate) fn granted(&self) -> Granted {
