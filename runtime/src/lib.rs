@@ -1,4 +1,67 @@
-//! distlock.
+//! A distributed lock for Rust services: this function, or this piece of work, runs for one caller at
+//! a time, per business key, across all instances.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock::LockError> {
+//! use distlock::{LockClient, LockError, distributed_lock};
+//!
+//! #[distributed_lock(key = "stock:lock:<sku_id>", wait = "3s", lease = "10s")]
+//! async fn deduct(sku_id: u64) -> Result<bool, LockError> {
+//!     // Read, decide, write: nobody else does it for this sku_id now.
+//!     Ok(true)
+//! }
+//!
+//! let locks = LockClient::in_memory(); // or LockClient::connect("redis://127.0.0.1/").await?
+//! locks.install_default()?;
+//! assert!(deduct(7).await?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is guaranteed
+//!
+//! - The body starts only after the store confirmed the grant; not getting the lock is an error, or
+//!   the fallback that the site declares.
+//! - The body is not polled past the lock's local deadline, which counts from the *send* of the last
+//!   confirmed grant or renewal: then it is dropped and the call returns `Lost`.
+//! - Every exit (value, `?`, `return`, panic, dropped future) releases our own hold, once, after the
+//!   body is gone. What a dropped call may have left in the store is given back in the background.
+//! - `wait` bounds getting the lock, connecting and faults included.
+//! - Renewal runs on a thread of its own: user code that blocks every worker keeps its lock.
+//!
+//! # What is not
+//!
+//! - What runs inside one poll cannot be stopped. A process that is frozen there for longer than its
+//!   lease finishes that poll when it wakes up, while another one may hold the lock.
+//! - A store that loses its data, or fails over to a replica that lags, may grant the lock again. The
+//!   first holder learns of it at its next renewal.
+//! - Other programs that delete or overwrite the key break in.
+//!
+//! So let the storage have the last word: by a conditional write (`WHERE items > 0`) or a
+//! [`FencingToken`].
+//!
+//! # Who is inside
+//!
+//! Ownership follows the call chain, for the time of each poll:
+//!
+//! | code | inside the caller's lock? |
+//! |---|---|
+//! | a call in the body, however deep | yes: it enters without asking the store |
+//! | branches of `join!`, `select!`, `FuturesUnordered` in the body | yes, one after the other |
+//! | branches of `join!` outside of a lock | no: they exclude each other |
+//! | `tokio::spawn`, `spawn_local`, `spawn_blocking`, a new thread | no: it waits, and the time-out says so |
+//! | the same under [`LockScope::current()`]`.instrument(..)` | yes, beside the body |
+//! | `block_on` or `block_in_place` in the body | yes |
+//! | code after `acquire()` | only inside [`LockGuard::scope`] |
+//!
+//! # Features
+//!
+//! | feature | default | adds |
+//! |---|---|---|
+//! | `macros` | yes | the attribute, [`lock_key!`], [`lock_template!`] |
+//! | `redis` | yes | `redis://` URLs |
+//! | `blocking` | no | `LockClient::blocking`: calls that block, for code that is not async |
+//! | `tracing` | no | losses, failed renewals and unanswered releases as `tracing` events |
 
 #[doc(hidden)]
 #[path = "private.rs"]
