@@ -33,7 +33,7 @@ pub(crate) async fn obtain(
     settings: &Settings,
 ) -> Result<Arc<Hold>, LockError> {
     let begun_at = core.now();
-    let outcome = within(core, key, settings).await;
+    let outcome = within(core, key, settings, begun_at).await;
     outcome.map_err(|(refusal, report)| {
         refusal.error(core.instance(), key, core.now(), core.now().since(begun_at), &report)
     })
@@ -43,8 +43,9 @@ async fn within(
     core: &Arc<Core>,
     key: &Arc<str>,
     settings: &Settings,
+    begun_at: Timestamp,
 ) -> Result<Arc<Hold>, (Refusal, crate::wait::Report)> {
-    let report = || core.change(|state| state.waiting.report(key));
+    let report = || core.change(|state| state.waiting.report(key, begun_at));
     if tokio::runtime::Handle::try_current().is_err() {
         return Err((Refusal::NoRuntime, report()));
     }
@@ -167,8 +168,12 @@ impl<'a> Caller<'a> {
             let full = !settings.wait.is_zero() && matches!(refusal, Refusal::Held(_));
             return Err(if full { Refusal::QueueFull } else { refusal });
         }
+        let holder = match refusal {
+            Refusal::Held(holder) => holder,
+            _ => None,
+        };
         self.core.change(|state| {
-            state.waiting.queue_up(self.key, ticket, lease, lock.owner, unknown);
+            state.waiting.queue_up(self.key, ticket, lease, lock.owner, (holder, unknown));
         });
         self.place = Place::Waiting(ticket);
         Ok(None)

@@ -151,18 +151,22 @@ impl Waiting {
         Entry::Wait(ticket)
     }
 
-    /// The caller that tried directly goes on as a waiter, and the contender with its owner; `unknown`
-    /// if a command for it got no answer, and may have an effect until then.
+    /// The caller that tried directly, and perhaps found the lock with `holder`, goes on as a waiter,
+    /// and the contender with its owner; `unknown` if a command for it got no answer, and may have an
+    /// effect until then.
     pub(crate) fn queue_up(
         &mut self,
         key: &Arc<str>,
         ticket: Ticket,
         lease: Duration,
         owner: Arc<str>,
-        unknown: Option<(Timestamp, StoreError)>,
+        (holder, unknown): (Option<Arc<str>>, Option<(Timestamp, StoreError)>),
     ) {
         let Some(queue) = self.keys.get_mut(key) else { return };
         queue.trying = false;
+        if let Some(holder) = holder {
+            queue.note_owner(&holder, self.clock.now());
+        }
         queue.waiters.insert(ticket, Waiter::new(lease));
         queue.contender = Some(match unknown {
             Some((until, trouble)) => Contender::after_unknown(owner, until, self.pace, trouble),
@@ -176,7 +180,9 @@ impl Waiting {
         if let Some(queue) = self.keys.get_mut(key) {
             queue.trying = false;
             if let Some(owner) = granted {
-                queue.add_hold(owner, Turn::begin(self.clock.now()));
+                let now = self.clock.now();
+                queue.note_owner(&owner, now);
+                queue.add_hold(owner, Turn::begin(now));
             }
         }
         self.touch(key);
@@ -205,6 +211,7 @@ impl Waiting {
             && let Some(Offer { owner, granted, turn, .. }) =
                 queue.offer.take_if(|offer| offer.stands(now))
         {
+            queue.note_owner(&owner, now);
             queue.add_hold(Arc::clone(&owner), turn);
             self.wakers.spend(queue.waiters.remove(&ticket));
             self.touch(key);
@@ -228,8 +235,10 @@ impl Waiting {
     /// A hold of this process is released, or lost: then it is in nobody's way any more, even if the
     /// code that had it is still at work.
     pub(crate) fn hold_ended(&mut self, lock: &Lock) {
-        if let Some(queue) = self.keys.get_mut(&lock.key) {
-            queue.remove_hold(&lock.owner);
+        if let Some(queue) = self.keys.get_mut(&lock.key)
+            && queue.remove_hold(&lock.owner).is_some()
+        {
+            queue.note_owner(&lock.owner, self.clock.now());
         }
         self.touch(&lock.key);
     }
@@ -251,6 +260,7 @@ impl Waiting {
             return false;
         }
         queue.remove_hold(&lock.owner);
+        queue.note_owner(&lock.owner, now);
         queue.offer = Some(offer);
         self.wake_for_offer(&lock.key);
         self.touch(&lock.key);
@@ -335,9 +345,9 @@ impl Waiting {
         self.keys.values().all(Queue::is_quiet)
     }
 
-    /// What is known of `key`.
-    pub(crate) fn report(&self, key: &Arc<str>) -> Report {
-        self.keys.get(key).map(Queue::report).unwrap_or_default()
+    /// What is known of `key` to a caller that came at `since`.
+    pub(crate) fn report(&self, key: &Arc<str>, since: Timestamp) -> Report {
+        self.keys.get(key).map(|queue| queue.report(since)).unwrap_or_default()
     }
 
     pub(crate) fn next_due(&self) -> Timestamp {
@@ -375,6 +385,7 @@ impl Waiting {
             Ok(Some(granted)) => {
                 queue.contender = None;
                 let owner = Arc::clone(&lock.owner);
+                queue.note_owner(&owner, now);
                 // An offer that still stands is void: the store says that the lock is this owner's.
                 let turn = Turn::begin(now);
                 queue.offer = Some(Offer::new(owner, granted, turn, now, self.pace.claim));

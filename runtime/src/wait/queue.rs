@@ -21,6 +21,9 @@ pub(super) struct Queue {
     /// The lock, between its grant and its taking.
     pub(super) offer: Option<Offer>,
     pub(super) contender: Option<Contender>,
+    /// Who had the lock when that was last known here, and when: what a caller is told whose time runs
+    /// out between two holds, or before the contender knows.
+    seen: Option<(Arc<str>, Timestamp)>,
     pub(super) due: Timestamp,
 }
 
@@ -48,8 +51,14 @@ impl Queue {
             waiters: BTreeMap::new(),
             offer: None,
             contender: None,
+            seen: None,
             due: Timestamp::NEVER,
         }
+    }
+
+    /// Notes that `owner` has the lock at `now`.
+    pub(super) fn note_owner(&mut self, owner: &Arc<str>, now: Timestamp) {
+        self.seen = Some((Arc::clone(owner), now));
     }
 
     pub(super) fn add_hold(&mut self, owner: Arc<str>, turn: Turn) {
@@ -113,10 +122,12 @@ impl Queue {
         }
     }
 
-    pub(super) fn report(&self) -> Report {
+    /// What is known to a caller that came at `since`.
+    pub(super) fn report(&self, since: Timestamp) -> Report {
         let contender = self.contender.as_ref();
         let holder = contender.and_then(Contender::holder);
-        let ours = || self.holds.last().map(|held| &held.owner);
+        let last = || self.seen.as_ref().filter(|(_, at)| *at >= since).map(|(owner, _)| owner);
+        let ours = || self.holds.last().map(|held| &held.owner).or_else(last);
         Report {
             owner: holder.map(|holder| &holder.owner).or_else(ours).cloned(),
             expected_end: holder.map(|holder| holder.expected_end),
