@@ -622,3 +622,19 @@ async fn server_that_takes_no_writes_is_told_without_a_storm() {
     set(0).exec_async(&mut connection).await.unwrap();
     client.on(&scene.key).acquire().await.unwrap().release().await.unwrap();
 }
+
+/// k154: what the try has found is told, though the time runs out before the queue answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn time_out_names_the_holder_that_the_try_has_found() {
+    let scene = Scene::new();
+    let guard = scene.direct().on(&scene.key).acquire().await.unwrap();
+    let client = scene.client().await;
+    let gate = scene.proxy.hold_next_reply("EVALSHA");
+
+    let error = client.on(&scene.key).wait(ms(100)).acquire().await.unwrap_err();
+
+    assert!(gate.is_reached(), "the answer of the queue is under way");
+    assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+    assert_eq!(error.owner(), Some(guard.owner()));
+    guard.release().await.unwrap();
+}

@@ -31,6 +31,7 @@ on_every_store! {
     waiter_dropped_at_the_grant_gives_it_back,
     many_waiters_of_many_clients_are_never_inside_together,
     time_out_and_grant_at_the_same_moment_leave_nothing,
+    time_out_under_contention_is_no_failure_of_the_store,
 }
 
 async fn wait_of_zero_is_one_try(store: Store) {
@@ -416,6 +417,38 @@ async fn time_out_and_grant_at_the_same_moment_leave_nothing(store: Store) {
         }
         freed(&store, &key, ms(300)).await;
     }
+}
+
+/// k154: whoever times out, at whatever moment of a hand-over, is told of contention.
+async fn time_out_under_contention_is_no_failure_of_the_store(store: Store) {
+    let (key, inside) = (unique_key("contended"), Inside::default());
+    let clients = [store.client(), store.client()];
+    for client in &clients {
+        client.on(&key).run(|_| async {}).await.unwrap();
+    }
+    let end = Instant::now() + ms(800);
+    let tasks: Vec<_> = (0..12_usize)
+        .map(|number| {
+            let (client, key, inside) = (clients[number % 2].clone(), key.clone(), inside.clone());
+            tokio::spawn(async move {
+                while Instant::now() < end {
+                    let call = client.on(&key).wait(ms(40)).run(|_| async {
+                        let _visit = inside.enter();
+                        tokio::time::sleep(ms(5)).await;
+                    });
+                    if let Err(error) = call.await {
+                        assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+                        assert!(error.owner().is_some(), "{error}");
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!(inside.total() > 20, "{}", inside.total());
+    assert_eq!(inside.most(), 1);
 }
 
 /// d54, d55: places are refreshed while the holder goes on and on, and nobody's turn is lost.
