@@ -10,6 +10,7 @@ mod fencing;
 mod held;
 mod loss;
 mod network;
+mod processes;
 mod reentrancy;
 mod release;
 mod runtimes;

@@ -10,13 +10,17 @@
 mod commands;
 mod eventually;
 mod port;
+mod process;
 mod proxy;
 mod redis_server;
 mod resp;
 mod stores;
+mod witness;
 
 pub(crate) use commands::{CommandLog, Mark};
 pub(crate) use eventually::{eventually, unique_key};
+pub(crate) use process::{Orders, Process};
 pub(crate) use proxy::{Gate, Proxy};
 pub(crate) use redis_server::{Data, RedisServer};
 pub(crate) use stores::{Store, on_every_store};
+pub(crate) use witness::{BodyReporter, Reporter, Testimony, Witness};
