@@ -303,14 +303,15 @@ struct Claim {
 impl Claim {
     /// Makes it a hold, with at least half of the lease ahead: for which one renewal may be spent.
     async fn settle(mut self, settings: &Settings) -> Result<Arc<Hold>, Refusal> {
+        if settings.fencing && self.token.is_none() {
+            self.token = Some(draw(&self.core, &self.lock).await?);
+        }
+        // Last: nothing is awaited between this and the first poll of the body.
         if !self.is_fresh(settings.lease) {
             self.renew(settings.lease).await?;
             if !self.is_fresh(settings.lease) {
                 return Err(Refusal::TooSlow { lease: settings.lease });
             }
-        }
-        if settings.fencing && self.token.is_none() {
-            self.token = Some(draw(&self.core, &self.lock).await?);
         }
         let hold = hold::Hold::new(self.granted, self.core.now(), settings.max_hold);
         let lease = Arc::new(Lease::new(self.lock.clone(), self.core.clock(), &hold, self.token));
