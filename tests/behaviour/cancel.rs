@@ -335,9 +335,12 @@ async fn dropped_shutdown_can_be_called_again(store: Store) {
     for moment in [Moment::AfterPoll, Moment::AfterWake] {
         for polls in 0.. {
             let client = scene.client();
-            let call = tokio::spawn(client.on(&key).run(|_| std::future::pending::<()>()));
-            eventually("it is held", SOON, async || scene.store.owner_of(&key).await.is_some())
-                .await;
+            let (begin, begun) = tokio::sync::oneshot::channel::<()>();
+            let call = tokio::spawn(client.on(&key).run(|_| async {
+                begin.send(()).unwrap();
+                std::future::pending::<()>().await;
+            }));
+            begun.await.unwrap();
             let waiter = tokio::spawn(client.on(&key).wait(ms(30_000)).acquire());
             queued(&scene.store, &key, 1).await;
 

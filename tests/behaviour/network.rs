@@ -638,3 +638,33 @@ async fn time_out_names_the_holder_that_the_try_has_found() {
     assert_eq!(error.owner(), Some(guard.owner()));
     guard.release().await.unwrap();
 }
+
+/// Promise 1: whatever else has to be asked for, half of the lease is left when the body starts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_token_does_not_let_a_body_start_on_a_lapsed_lock() {
+    let scene = Scene::new();
+    let client = scene.builder().response_timeout(ms(2_000)).build().unwrap();
+    let guard = scene.direct().on(&scene.key).acquire().await.unwrap();
+    let (inside, lease) = (Inside::default(), ms(400));
+    // The first request of its kind is the try, which draws in the same step.
+    let request = client.on(&scene.key).lease(lease).fencing();
+    let call = tokio::spawn(request.run({
+        let inside = inside.clone();
+        move |held| async move {
+            let _visit = inside.enter();
+            assert!(held.remaining() >= lease / 3, "{:?} left", held.remaining());
+        }
+    }));
+    queued_at(&scene.server, &scene.key, 1).await;
+    let requests = scene.proxy.requests();
+    let try_request = requests.iter().find(|request| request.starts_with("EVALSHA"));
+    let draw: Vec<_> = try_request.unwrap().split(' ').take(2).collect();
+    scene.proxy.delay_next_reply(&draw.join(" "), lease + ms(100));
+
+    guard.release().await.unwrap();
+
+    let error = call.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+    assert_eq!(inside.total(), 0);
+    scene.freed(ms(500)).await;
+}

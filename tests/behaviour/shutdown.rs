@@ -35,13 +35,15 @@ async fn idle_client_shuts_down_at_once(store: Store) {
 async fn bodies_get_until_the_deadline(store: Store) {
     let (key, client) = (unique_key("grace"), store.client());
     let (go, gone) = oneshot::channel::<()>();
+    let (begin, begun) = oneshot::channel::<()>();
     let inner = client.on(&key).wait(ms(0));
     let call = tokio::spawn(client.on(&key).run(|_| async move {
+        begin.send(()).unwrap();
         gone.await.unwrap();
         // What the chain holds already, it may still enter.
         inner.run(|_| async { 7 }).await.unwrap()
     }));
-    eventually("it is held", SOON, async || store.owner_of(&key).await.is_some()).await;
+    begun.await.unwrap();
     let start = Instant::now();
     let shutdown = tokio::spawn({
         let client = client.clone();
@@ -140,11 +142,13 @@ async fn guard_by_hand_is_only_no_longer_renewed(store: Store) {
 
 async fn body_that_only_wants_the_signal_runs_on(store: Store) {
     let (key, client) = (unique_key("signal"), store.client());
+    let (begin, begun) = oneshot::channel::<()>();
     let call = tokio::spawn(client.on(&key).on_lost(OnLost::Signal).run(|held| async move {
+        begin.send(()).unwrap();
         held.lost().await;
         held.check().unwrap_err().kind()
     }));
-    eventually("it is held", SOON, async || store.owner_of(&key).await.is_some()).await;
+    begun.await.unwrap();
 
     client.shutdown(ms(20)).await.unwrap();
 
