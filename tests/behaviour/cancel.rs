@@ -25,6 +25,7 @@ on_every_store! {
     dropped_first_call_of_a_client_leaves_nothing,
     dropped_waiter_leaves_nothing,
     dropped_waiter_behind_another_leaves_the_other_its_turn,
+    dropped_local_waiter_leaves_nothing,
     dropped_try_leaves_nothing,
     dropped_call_on_several_keys_leaves_nothing,
     dropped_nested_call_leaves_the_outer_hold_alone,
@@ -229,6 +230,30 @@ async fn dropped_waiter_behind_another_leaves_the_other_its_turn(store: Store) {
             }
         }
     }
+}
+
+/// The lock is passed on inside of the client, at different moments of the waiter's life.
+async fn dropped_local_waiter_leaves_nothing(store: Store) {
+    let (scene, key) = (Scene::of(store), unique_key("cancel-local"));
+    let client = scene.client();
+    for moment in [Moment::AfterPoll, Moment::AfterWake] {
+        for held_for in [ms(0), ms(5), 3 * DELAY] {
+            for polls in 0.. {
+                let guard = client.on(&key).acquire().await.unwrap();
+                let release = async {
+                    tokio::time::sleep(held_for).await;
+                    drop(guard);
+                };
+                let call = client.on(&key).run(|_| body(&client, &key));
+                let (done, ()) = tokio::join!(dropped_after(polls, moment, call), release);
+                scene.nothing_is_left(&key, polls).await;
+                if done {
+                    break;
+                }
+            }
+        }
+    }
+    scene.nothing_is_sent_for(&key).await;
 }
 
 async fn dropped_try_leaves_nothing(store: Store) {

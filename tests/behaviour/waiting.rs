@@ -32,6 +32,10 @@ on_every_store! {
     many_waiters_of_many_clients_are_never_inside_together,
     time_out_and_grant_at_the_same_moment_leave_nothing,
     time_out_under_contention_is_no_failure_of_the_store,
+    other_client_gets_its_turn_beside_a_busy_one,
+    each_local_waiter_gets_the_lease_that_it_asked_for,
+    unpolled_local_waiter_does_not_own_what_is_passed_on,
+    guard_by_hand_passes_on_to_a_local_waiter,
 }
 
 async fn wait_of_zero_is_one_try(store: Store) {
@@ -449,6 +453,104 @@ async fn time_out_under_contention_is_no_failure_of_the_store(store: Store) {
     }
     assert!(inside.total() > 20, "{}", inside.total());
     assert_eq!(inside.most(), 1);
+}
+
+async fn other_client_gets_its_turn_beside_a_busy_one(store: Store) {
+    let (key, inside) = (unique_key("turns"), Inside::default());
+    let (busy, other) = (store.client(), store.client());
+    let tasks: Vec<_> = (0..6)
+        .map(|_| {
+            let (busy, key, inside) = (busy.clone(), key.clone(), inside.clone());
+            tokio::spawn(async move {
+                loop {
+                    let call = busy.on(&key).wait(ms(20_000)).run(|_| async {
+                        let _visit = inside.enter();
+                        tokio::time::sleep(ms(1)).await;
+                    });
+                    call.await.unwrap();
+                }
+            })
+        })
+        .collect();
+    eventually("it is busy", SOON, async || inside.total() > 20).await;
+    for _ in 0..5 {
+        let start = Instant::now();
+        let call = other.on(&key).wait(ms(5_000)).run(|_| async { drop(inside.enter()) });
+        call.await.unwrap();
+        // A turn lasts 20 ms.
+        assert!(start.elapsed() < ms(400), "{:?}", start.elapsed());
+    }
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    assert_eq!(inside.most(), 1);
+}
+
+/// R12, whoever had the lock before, and for how long.
+async fn each_local_waiter_gets_the_lease_that_it_asked_for(store: Store) {
+    let (key, client) = (unique_key("own-lease"), store.client());
+    let guard = client.on(&key).lease(ms(3_000)).acquire().await.unwrap();
+    let leases = [ms(500), ms(9_000), ms(1_000), ms(20_000)];
+    let calls: Vec<_> = leases
+        .into_iter()
+        .map(|lease| {
+            let (store, key) = (store.clone(), key.clone());
+            let request = client.on(&key).lease(lease).wait(ms(9_000));
+            tokio::spawn(request.run(move |held| async move {
+                let (left, ttl) = (held.remaining(), store.remaining(&key).await.unwrap());
+                assert!(left <= lease && left >= lease / 3, "{left:?} of {lease:?}");
+                // A TTL is never made shorter, so it may be that of the one before.
+                assert!(ttl >= left, "{ttl:?}, but {left:?} by our clock");
+            }))
+        })
+        .collect();
+    tokio::time::sleep(ms(50)).await;
+
+    guard.release().await.unwrap();
+
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    freed(&store, &key, SOON).await;
+}
+
+async fn unpolled_local_waiter_does_not_own_what_is_passed_on(store: Store) {
+    let (key, client) = (unique_key("unpolled-local"), store.client());
+    let guard = client.on(&key).acquire().await.unwrap();
+    let mut sleeper = Box::pin(client.on(&key).wait(ms(60_000)).acquire());
+    assert!(poll_once(sleeper.as_mut()).await.is_pending());
+    let start = Instant::now();
+
+    guard.release().await.unwrap();
+    let other = store.client().on(&key).wait(ms(5_000)).acquire().await.unwrap();
+
+    assert!(start.elapsed() < ms(1_000), "{:?}", start.elapsed());
+    other.release().await.unwrap();
+    // And it is served when it comes back.
+    sleeper.await.unwrap().release().await.unwrap();
+    freed(&store, &key, SOON).await;
+}
+
+async fn guard_by_hand_passes_on_to_a_local_waiter(store: Store) {
+    let (key, client) = (unique_key("passed-on"), store.client());
+    for by_drop in [false, true] {
+        let guard = client.on(&key).acquire().await.unwrap();
+        let old = (*guard).clone();
+        let waiter = tokio::spawn(client.on(&key).acquire());
+        tokio::time::sleep(ms(20)).await;
+        if by_drop {
+            drop(guard);
+        } else {
+            guard.release().await.unwrap();
+        }
+
+        let guard = waiter.await.unwrap().unwrap();
+
+        // The owner in the store may be the same; the old hold is over all the same.
+        assert!(old.is_lost() && !guard.is_lost());
+        assert!(old.extend(ms(1_000)).await.is_err());
+        assert_eq!(store.owner_of(&key).await.as_deref(), Some(guard.owner()));
+        guard.release().await.unwrap();
+        assert_eq!(store.owner_of(&key).await, None);
+    }
 }
 
 /// d54, d55: places are refreshed while the holder goes on and on, and nobody's turn is lost.
