@@ -20,6 +20,7 @@ on_every_store! {
     released_lock_tells_so_to_whoever_still_looks,
     guards_of_one_hold_release_with_the_last_one,
     release_of_a_lapsed_lock_is_no_error_unless_strict,
+    transaction_inside_the_lock_loses_no_update,
 }
 
 async fn value_error_and_return_release(store: Store) {
@@ -192,6 +193,29 @@ async fn release_of_a_lapsed_lock_is_no_error_unless_strict(store: Store) {
             }
         }
     }
+}
+
+/// a13: what was written can be read only some time after the work returned. The lock is outermost, so
+/// it is still held by then.
+async fn transaction_inside_the_lock_loses_no_update(store: Store) {
+    async fn in_transaction(stock: &std::sync::atomic::AtomicU32) {
+        use std::sync::atomic::Ordering::SeqCst;
+        let read = stock.load(SeqCst);
+        tokio::time::sleep(ms(2)).await;
+        // The commit.
+        stock.store(read + 1, SeqCst);
+    }
+    let (key, stock) = (unique_key("transaction"), std::sync::atomic::AtomicU32::new(0));
+    let clients = [store.client(), store.client()];
+    let sell = async |client: &distlock::LockClient| {
+        for _ in 0..30 {
+            client.on(&key).wait(ms(20_000)).run(|_| in_transaction(&stock)).await.unwrap();
+        }
+    };
+
+    tokio::join!(sell(&clients[0]), sell(&clients[1]));
+
+    assert_eq!(stock.into_inner(), 60);
 }
 
 /// Works where no runtime is. Blocks meanwhile, so that a paused clock does not run away.

@@ -428,3 +428,58 @@ async fn keys_of_any_bytes_can_be_held_and_waited_for() {
         guard.release().await.unwrap();
     }
 }
+
+/// R25: what clients opened goes with them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropped_clients_leave_no_connection_and_no_channel() {
+    let server = RedisServer::start();
+    let key = unique_key("baseline");
+    let mut tasks = Vec::new();
+    for _ in 0..8 {
+        let request = builder(&server).build().unwrap().on(&key).wait(ms(20_000));
+        tasks.push(tokio::spawn(request.run(|_| tokio::time::sleep(ms(2)))));
+    }
+    for task in tasks {
+        task.await.unwrap().unwrap();
+    }
+    let mut connection = server.connection().await;
+    eventually("only our own connection is left", SOON, async || {
+        let info: String =
+            redis::cmd("CLIENT").arg("LIST").query_async(&mut connection).await.unwrap();
+        let channels: Vec<String> =
+            redis::cmd("PUBSUB").arg("CHANNELS").query_async(&mut connection).await.unwrap();
+        info.lines().count() == 1 && channels.is_empty()
+    })
+    .await;
+    let keys: Vec<String> = connection.keys("*").await.unwrap();
+    assert_eq!(keys, [""; 0]);
+}
+
+/// j144, j146 in small: many keys, one client, a handful of connections, and nothing left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_keys_cost_two_connections_and_leave_nothing() {
+    let server = RedisServer::start();
+    let [client, other] = [builder(&server).build().unwrap(), builder(&server).build().unwrap()];
+    let keys: Vec<_> = (0..200).map(|_| unique_key("key")).collect();
+    let mut guards = Vec::new();
+    for key in &keys {
+        guards.push(other.on(key).lease(ms(20_000)).acquire().await.unwrap());
+    }
+    let waiters: Vec<_> = keys
+        .iter()
+        .flat_map(|key| [key, key])
+        .map(|key| tokio::spawn(client.on(key).wait(ms(20_000)).run(|_| async {})))
+        .collect();
+    queued_at(&server, &keys[199], 1).await;
+    let mut connection = server.connection().await;
+    let list: String = redis::cmd("CLIENT").arg("LIST").query_async(&mut connection).await.unwrap();
+    assert!(list.lines().count() <= 6, "{list}");
+    drop(guards);
+    for waiter in waiters {
+        waiter.await.unwrap().unwrap();
+    }
+    eventually("no key is left", SOON, async || {
+        connection.keys::<_, Vec<String>>("*").await.unwrap().is_empty()
+    })
+    .await;
+}
