@@ -84,6 +84,8 @@ mod held;
 mod hold;
 mod instance;
 mod key;
+#[cfg(feature = "tower")]
+pub mod layer;
 mod lease;
 mod lock_scope;
 mod obtain;

@@ -11,6 +11,7 @@ use pin_project_lite::pin_project;
 use crate::error::LockError;
 use crate::hold::Hold;
 use crate::lease::{Lease, Over};
+use crate::options::OnLost;
 use crate::scope::{self, Frame};
 use crate::scoped::Scoped;
 use crate::watch::{Watch, first_over};
@@ -51,7 +52,13 @@ impl LockScope {
     /// keys enter, each poll checks that they are still ours, and the holds last until the future
     /// ends or is dropped. It runs **beside** the parent body, not in turn with it.
     pub fn instrument<F: Future>(self, future: F) -> Instrumented<F> {
-        Instrumented { body: Scoped::new(future, self.frame.clone()), scope: self, joined: None }
+        self.instrument_as(OnLost::Cancel, future)
+    }
+
+    /// As [`instrument`](Self::instrument), and says whether the future is dropped at a loss.
+    pub(crate) fn instrument_as<F: Future>(self, on_lost: OnLost, future: F) -> Instrumented<F> {
+        let body = Scoped::new(future, self.frame.clone());
+        Instrumented { body, scope: self, on_lost, joined: None }
     }
 }
 
@@ -63,6 +70,7 @@ pin_project! {
         #[pin]
         body: Scoped<F>,
         scope: LockScope,
+        on_lost: OnLost,
         joined: Option<Joined>,
     }
 }
@@ -103,7 +111,11 @@ impl<F: Future> Future for Instrumented<F> {
             // Polled again after it was ready.
             return Poll::Pending;
         }
-        let failure = match (first_over(this.scope.leases()), &this.joined) {
+        let over = match this.on_lost {
+            OnLost::Cancel => first_over(this.scope.leases()),
+            OnLost::Signal => None,
+        };
+        let failure = match (over, &this.joined) {
             (None, None) => this.scope.join().map(|joined| *this.joined = Some(joined)).err(),
             (over, _) => over,
         };
@@ -114,8 +126,11 @@ impl<F: Future> Future for Instrumented<F> {
         }
         let polled = this.body.as_mut().poll(cx);
         match (&polled, &mut this.joined) {
-            (Poll::Pending, Some(joined)) => joined.watch.arm(this.scope.leases(), cx),
-            _ => *this.joined = None,
+            (Poll::Pending, Some(joined)) if *this.on_lost == OnLost::Cancel => {
+                joined.watch.arm(this.scope.leases(), cx);
+            }
+            (Poll::Pending, _) => {}
+            (Poll::Ready(_), _) => *this.joined = None,
         }
         polled.map(Ok)
     }

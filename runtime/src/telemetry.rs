@@ -90,6 +90,18 @@ pub(crate) fn runs_unlocked(error: &LockError) {
     event!(WARN, "running without the lock: the store is unavailable", "distlock.error" = error);
 }
 
+/// A request was not let through: the way of the world.
+#[cfg(feature = "tower")]
+pub(crate) fn request_rejected(error: &LockError) {
+    event!(DEBUG, "request not let through", "distlock.error" = error);
+}
+
+/// A request was not let through for a fault in how its lock is set up: every such request fails.
+#[cfg(feature = "tower")]
+pub(crate) fn route_misconfigured(error: &LockError) {
+    event!(ERROR, "the lock of a route cannot work", "distlock.error" = error);
+}
+
 /// The store does not announce grants here.
 pub(crate) fn unannounced() {
     event!(

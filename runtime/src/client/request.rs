@@ -11,7 +11,7 @@ use crate::error::{LockError, LockErrorKind};
 use crate::guard::LockGuard;
 use crate::held::HeldLock;
 use crate::key::LockKey;
-use crate::options::{LockOptions, OnLost};
+use crate::options::{LockOptions, OnLost, Settings};
 use crate::running::Failure;
 
 /// A request for a lock: set what differs, then [`acquire`](Self::acquire),
@@ -198,18 +198,25 @@ impl LockRequest {
         self.resolve().unwrap_or_else(Acquire::refused)
     }
 
+    /// The settings of this request, those of its keys and of the client included.
+    pub(crate) fn settings(&self) -> Result<Settings, LockError> {
+        let keys = match &self.keys {
+            Keys::All(keys) => keys.as_slice(),
+            Keys::One(key) => std::slice::from_ref(key),
+        };
+        // The first key that declares a setting decides it for all of them.
+        let options = self.options.clone();
+        let options = keys.iter().fold(options, |options, key| options.or(key.options()));
+        options.or(&self.client.0.defaults).resolve()
+    }
+
     fn resolve(self) -> Result<Acquire, LockError> {
-        let Self { client, keys, mut options } = self;
+        let settings = self.settings()?;
+        let Self { client, keys, .. } = self;
         let core = || Arc::clone(&client.0.core);
         match keys {
-            Keys::One(key) => {
-                let settings = options.or(key.options()).or(&client.0.defaults).resolve()?;
-                Ok(Acquire::one(core(), client.resolve_key(key)?, settings))
-            }
+            Keys::One(key) => Ok(Acquire::one(core(), client.resolve_key(key)?, settings)),
             Keys::All(keys) => {
-                // The first key that declares a setting decides it for all of them.
-                options = keys.iter().fold(options, |options, key| options.or(key.options()));
-                let settings = options.or(&client.0.defaults).resolve()?;
                 let keys = keys.into_iter().map(|key| client.resolve_key(key));
                 let keys = keys.collect::<Result<Vec<_>, _>>()?;
                 if keys.is_empty() {
