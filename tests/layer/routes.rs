@@ -10,7 +10,7 @@ use distlock::{HeldLock, LockClient, LockError, distributed_lock, lock_key};
 use http::{Method, StatusCode};
 
 use crate::kit::{Door, ask, get, hold, post, request, with_header};
-use crate::support::{CommandLog, RedisServer, Store, on_every_store, unique_key};
+use crate::support::{CommandLog, RedisServer, on_every_store, unique_key};
 
 /// Answers with the key that the request is locked by.
 async fn key_of(held: Option<HeldLock>) -> String {
@@ -163,7 +163,8 @@ async fn unmatched_path_sends_no_lock_command_wherever_the_layer_stands() {
                 assert_eq!(log.since(mark), [""; 0], "{place}: {uri}");
             }
             // And the layer does lock there.
-            let uri = if place.starts_with("inner") || place.starts_with("outer") { "/shop" } else { "" };
+            let uri =
+                if place.starts_with("inner") || place.starts_with("outer") { "/shop" } else { "" };
             let answer = ask(&app, post(&format!("{uri}/skus/7"))).await;
             assert!(answer.text().starts_with("layer:"), "{place}: {}", answer.text());
         }
