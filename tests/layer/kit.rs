@@ -136,6 +136,11 @@ impl Door {
         self.0.left.load(Ordering::SeqCst)
     }
 
+    /// How many are inside now.
+    pub(crate) fn inside(&self) -> usize {
+        self.0.inside.load(Ordering::SeqCst)
+    }
+
     /// The highest number that were inside at once.
     pub(crate) fn most(&self) -> usize {
         self.0.most.load(Ordering::SeqCst)
