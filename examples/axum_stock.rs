@@ -10,9 +10,9 @@
 //!
 //! ```text
 //! $ curl -X POST localhost:3000/skus/7/deduct
-//! sold: 99 left, fenced by stock:lock:7
+//! sold: 99 left, under stock:lock:7
 //! $ curl -X POST localhost:3001/skus/007/deduct
-//! sold: 98 left, fenced by stock:lock:7
+//! sold: 98 left, under stock:lock:7
 //! $ curl -X POST 'localhost:3000/skus/7/deduct?work_ms=9000' &
 //! $ curl -i -X POST localhost:3001/skus/7/deduct
 //! HTTP/1.1 423 Locked
@@ -59,17 +59,13 @@ pub(crate) fn app(locks: &LockClient, shop: Shop) -> Router {
 async fn deduct(
     State(shop): State<Shop>,
     Path(sku_id): Path<u64>,
-    Query(work): Query<Work>,
+    Query(Work { work_ms }): Query<Work>,
     lock: HeldLock,
 ) -> Result<Response, ShopError> {
-    let items = shop.items(sku_id)?;
-    if items == 0 {
-        return Ok((StatusCode::CONFLICT, "sold out\n").into_response());
-    }
-    // The payment, say.
-    tokio::time::sleep(Duration::from_millis(work.work_ms)).await;
-    let left = shop.take_one(&shop.locks, sku_id, items).await?;
-    Ok(format!("sold: {left} left, fenced by {}\n", lock.key()).into_response())
+    Ok(match shop.sell(sku_id, Duration::from_millis(work_ms)).await? {
+        Some(left) => format!("sold: {left} left, under {}\n", lock.key()).into_response(),
+        None => (StatusCode::CONFLICT, "sold out\n").into_response(),
+    })
 }
 
 /// A look needs no lock.
@@ -98,7 +94,7 @@ impl Shop {
     pub(crate) fn open(file: PathBuf, locks: &LockClient) -> rusqlite::Result<Self> {
         let shop = Self { file, locks: locks.clone() };
         shop.connect()?.execute_batch(
-            "PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS stock (sku_id INTEGER PRIMARY KEY, items INTEGER NOT NULL)",
+            "CREATE TABLE IF NOT EXISTS stock (sku_id INTEGER PRIMARY KEY, items INTEGER NOT NULL)",
         )?;
         Ok(shop)
     }
@@ -117,22 +113,17 @@ impl Shop {
         Ok(items.unwrap_or(100))
     }
 
-    /// The classic bug, were it not for the lock: it writes what it had read plus its own doing. The
-    /// attribute has the key of the route, so inside the route it enters that lock; called from
-    /// elsewhere it takes the lock itself.
-    #[distributed_lock(key = "stock:lock:<sku_id>", client = locks)]
-    async fn take_one(
-        &self,
-        locks: &LockClient,
-        sku_id: u64,
-        items: u64,
-    ) -> Result<u64, ShopError> {
-        let left = items - 1;
-        self.connect()?.execute(
-            "INSERT OR REPLACE INTO stock (sku_id, items) VALUES (?, ?)",
-            [sku_id, left],
-        )?;
-        Ok(left)
+    /// Read, decide, pay, write. The attribute has the key of the route, so below the route it enters
+    /// that lock; called from elsewhere it takes the lock itself.
+    #[distributed_lock(key = "stock:lock:<sku_id>", client = self.locks)]
+    async fn sell(&self, sku_id: u64, work: Duration) -> Result<Option<u64>, ShopError> {
+        let items = self.items(sku_id)?;
+        tokio::time::sleep(work).await;
+        let Some(left) = items.checked_sub(1) else { return Ok(None) };
+        let values = [sku_id, left];
+        self.connect()?
+            .execute("INSERT OR REPLACE INTO stock (sku_id, items) VALUES (?, ?)", values)?;
+        Ok(Some(left))
     }
 }
 

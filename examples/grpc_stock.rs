@@ -107,7 +107,7 @@ impl Shop {
     ) -> rusqlite::Result<Self> {
         let shop = Self { file, locks: locks.clone(), work };
         shop.connect()?.execute_batch(
-            "PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS stock (sku_id INTEGER PRIMARY KEY, items INTEGER NOT NULL)",
+            "CREATE TABLE IF NOT EXISTS stock (sku_id INTEGER PRIMARY KEY, items INTEGER NOT NULL)",
         )?;
         Ok(shop)
     }

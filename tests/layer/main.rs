@@ -3,10 +3,19 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+// The examples are served here, too, each in a process of its own.
+#[allow(dead_code)]
+#[path = "../../examples/axum_stock.rs"]
+mod axum_stock;
+#[allow(dead_code)]
+#[path = "../../examples/grpc_stock.rs"]
+mod grpc_stock;
+
 mod answers;
 mod calls;
 mod deadline;
 mod finish;
+mod grpc;
 mod held;
 mod hold;
 mod key;
@@ -15,3 +24,5 @@ mod mount;
 mod order;
 mod readiness;
 mod routes;
+mod sockets;
+mod wire;
