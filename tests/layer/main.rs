@@ -22,6 +22,7 @@ mod key;
 mod kit;
 mod mount;
 mod order;
+mod processes;
 mod readiness;
 mod routes;
 mod sockets;
