@@ -70,7 +70,7 @@ impl Stock for Shop {
 
     async fn count(&self, request: Request<CountRequest>) -> Result<Response<CountReply>, Status> {
         let held = HeldLock::of_request(request.extensions())?;
-        let items = self.all_items().map_err(internal)?;
+        let items = self.all_items().map_err(|error| internal(&error))?;
         let mut reply = Response::new(CountReply { items });
         let key = held.key().parse().map_err(|_| Status::internal("the key is no ASCII text"))?;
         reply.metadata_mut().insert("x-counted-under", key);
@@ -82,11 +82,11 @@ impl Shop {
     /// Read, decide, pay, write. The errors of the lock become a status by themselves.
     #[distributed_lock(key = "stock:lock:<sku_id>", client = self.locks, wait = "1s", lease = "9s")]
     async fn take(&self, sku_id: u64, quantity: u32) -> Result<DeductReply, Status> {
-        let items = self.items(sku_id).map_err(internal)?;
+        let items = self.items(sku_id).map_err(|error| internal(&error))?;
         tokio::time::sleep(self.work).await;
         let deducted = items >= quantity;
         let left = if deducted { items - quantity } else { items };
-        self.set_items(sku_id, left).map_err(internal)?;
+        self.set_items(sku_id, left).map_err(|error| internal(&error))?;
         Ok(DeductReply { deducted, left })
     }
 }
@@ -140,7 +140,7 @@ impl Shop {
     }
 }
 
-fn internal(error: rusqlite::Error) -> Status {
+fn internal(error: &rusqlite::Error) -> Status {
     Status::internal(error.to_string())
 }
 

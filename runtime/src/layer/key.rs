@@ -84,40 +84,26 @@ impl IntoKey for Result<LockKey, LockError> {
             `lock_template!`, or give a function to `LockLayer::with_key`"
 )]
 pub trait RouteTemplate {
+    /// The text of the template, and what is declared with it.
     #[doc(hidden)]
-    fn text(&self) -> Cow<'static, str>;
-
-    #[doc(hidden)]
-    fn options(&self) -> LockOptions;
+    fn into_parts(self) -> (Cow<'static, str>, LockOptions);
 }
 
 impl RouteTemplate for &'static str {
-    fn text(&self) -> Cow<'static, str> {
-        Cow::Borrowed(self)
-    }
-
-    fn options(&self) -> LockOptions {
-        LockOptions::new()
+    fn into_parts(self) -> (Cow<'static, str>, LockOptions) {
+        (Cow::Borrowed(self), LockOptions::new())
     }
 }
 
 impl RouteTemplate for String {
-    fn text(&self) -> Cow<'static, str> {
-        Cow::Owned(self.clone())
-    }
-
-    fn options(&self) -> LockOptions {
-        LockOptions::new()
+    fn into_parts(self) -> (Cow<'static, str>, LockOptions) {
+        (Cow::Owned(self), LockOptions::new())
     }
 }
 
 impl<T: template::Template> RouteTemplate for T {
-    fn text(&self) -> Cow<'static, str> {
-        Cow::Borrowed(T::TEMPLATE)
-    }
-
-    fn options(&self) -> LockOptions {
-        T::options()
+    fn into_parts(self) -> (Cow<'static, str>, LockOptions) {
+        (Cow::Borrowed(T::TEMPLATE), T::options())
     }
 }
 
@@ -180,12 +166,16 @@ enum Source {
 }
 
 impl RouteKey {
-    pub(crate) fn new(template: &impl RouteTemplate) -> Result<Self, LockError> {
-        let text = template.text();
-        let parsed = Template::parse(&text).map_err(refused)?;
-        let pieces = parsed.segments().iter().map(|segment| Piece::read(&text, segment));
-        let pieces = pieces.collect::<Result<_, _>>().map_err(refused)?;
-        Ok(Self { options: template.options(), pieces, template: text })
+    pub(crate) fn new(template: impl RouteTemplate) -> Result<Self, LockError> {
+        let (template, options) = template.into_parts();
+        let pieces = Self::pieces(&template)
+            .map_err(|error| LockError::new(LockErrorKind::Config, error.to_string()))?;
+        Ok(Self { template, options, pieces })
+    }
+
+    fn pieces(template: &str) -> Result<Vec<Piece>, TemplateError> {
+        let parsed = Template::parse(template)?;
+        parsed.segments().iter().map(|segment| Piece::read(template, segment)).collect()
     }
 
     fn key(&self, request: &RequestHead<'_>) -> Result<LockKey, LockError> {
@@ -242,8 +232,4 @@ impl Source {
             Self::Query(name) => request.query(name),
         }
     }
-}
-
-fn refused(error: TemplateError) -> LockError {
-    LockError::new(LockErrorKind::Config, error.to_string())
 }

@@ -69,7 +69,7 @@ impl LockLayer {
     /// assert!(error.to_string().contains("did you mean `<header:x-tenant>`?"));
     /// ```
     pub fn try_new(client: &LockClient, template: impl RouteTemplate) -> Result<Self, LockError> {
-        let key = RouteKey::new(&template)?;
+        let key = RouteKey::new(template)?;
         Ok(Self::from_source(client, KeySource::Template(Arc::new(key))))
     }
 
