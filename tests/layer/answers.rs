@@ -333,3 +333,16 @@ on_every_store! {
         assert_eq!(ask(&app(layer), post("/")).await.status, StatusCode::LOCKED);
     }
 }
+
+on_every_store! {
+    async fn holder_of_this_very_process_is_known_as_well(store: Store) {
+        let (client, key) = (store.client(), unique_key("layer"));
+        let _held = hold(&client, &key).await;
+        let layer = LockLayer::new(&client, key).wait(Duration::from_millis(100));
+
+        let answer = ask(&app(layer), post("/")).await;
+
+        assert_eq!(answer.status, StatusCode::LOCKED);
+        assert_eq!(answer.header("retry-after"), Some("10"));
+    }
+}

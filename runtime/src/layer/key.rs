@@ -7,7 +7,7 @@ use std::sync::Arc;
 use distlock_template::{RoutePart, RouteSource, Segment, Template, TemplateError, ValueType};
 
 use super::head::{RequestHead, mistyped};
-use super::route::KNOWS_PARAMETERS;
+use super::route::{PATH_PARAMETERS, PathParameters};
 use super::value::Value;
 use crate::error::{LockError, LockErrorKind};
 use crate::key::{KeyBuilder, LockKey};
@@ -168,14 +168,9 @@ enum Source {
 impl RouteKey {
     pub(crate) fn new(template: impl RouteTemplate) -> Result<Self, LockError> {
         let (template, options) = template.into_parts();
-        let pieces = Self::pieces(&template)
+        let pieces = pieces(&template, PATH_PARAMETERS)
             .map_err(|error| LockError::new(LockErrorKind::Config, error.to_string()))?;
         Ok(Self { template, options, pieces })
-    }
-
-    fn pieces(template: &str) -> Result<Vec<Piece>, TemplateError> {
-        let parsed = Template::parse(template)?;
-        parsed.segments().iter().map(|segment| Piece::read(template, segment)).collect()
     }
 
     fn key(&self, request: &RequestHead<'_>) -> Result<LockKey, LockError> {
@@ -196,13 +191,17 @@ impl RouteKey {
 }
 
 impl Piece {
-    fn read(template: &str, segment: &Segment<'_>) -> Result<Self, TemplateError> {
+    fn read(
+        template: &str,
+        segment: &Segment<'_>,
+        parameters: PathParameters,
+    ) -> Result<Self, TemplateError> {
         let placeholder = match segment {
             Segment::Literal(text) => return Ok(Self::Literal(text.clone().into_owned())),
             Segment::Placeholder(placeholder) => placeholder,
         };
         let RoutePart { source, value_type } = RoutePart::parse(template, placeholder)?;
-        if let (RouteSource::Parameter(name), false) = (source, KNOWS_PARAMETERS) {
+        if let (RouteSource::Parameter(name), PathParameters::Unknown) = (source, parameters) {
             return Err(TemplateError::new(
                 template,
                 placeholder.span(),
@@ -231,5 +230,24 @@ impl Source {
             Self::Path => request.path(),
             Self::Query(name) => request.query(name),
         }
+    }
+}
+
+fn pieces(template: &str, parameters: PathParameters) -> Result<Vec<Piece>, TemplateError> {
+    let parsed = Template::parse(template)?;
+    parsed.segments().iter().map(|segment| Piece::read(template, segment, parameters)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_router_a_parameter_of_the_path_names_the_feature() {
+        let error = pieces("stock:<sku_id as u64>", PathParameters::Unknown).unwrap_err();
+
+        assert!(error.to_string().contains("feature \"axum\""), "{error}");
+        assert!(error.to_string().contains("`<sku_id>`"), "{error}");
+        assert!(pieces("stock:<header:x-tenant>", PathParameters::Unknown).is_ok());
     }
 }

@@ -10,7 +10,15 @@ mod router;
 mod router;
 
 use router::Parameters;
-pub(crate) use router::{KNOWS_PARAMETERS, look, whole_uri};
+pub(crate) use router::{PATH_PARAMETERS, look, whole_uri};
+
+/// Whether keys can be made of parameters of the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "there is one router, or none")]
+pub(crate) enum PathParameters {
+    Known,
+    Unknown,
+}
 
 /// Where the layer stands, for one request.
 #[derive(Debug)]

@@ -9,12 +9,11 @@ use axum::extract::{FromRequestParts, MatchedPath, OriginalUri, RawPathParams};
 use http::Uri;
 use http::request::Parts;
 
-use super::Route;
+use super::{PathParameters, Route};
 use crate::error::LockError;
 use crate::layer::head::invalid;
 
-/// Whether a key can be made of parameters of the path.
-pub(crate) const KNOWS_PARAMETERS: bool = true;
+pub(crate) const PATH_PARAMETERS: PathParameters = PathParameters::Known;
 
 /// The parameters of the path, decoded by the router; those of routers further out come first.
 #[derive(Debug)]

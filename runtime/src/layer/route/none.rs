@@ -3,11 +3,10 @@
 use http::Uri;
 use http::request::Parts;
 
-use super::Route;
+use super::{PathParameters, Route};
 use crate::error::LockError;
 
-/// Whether a key can be made of parameters of the path.
-pub(crate) const KNOWS_PARAMETERS: bool = false;
+pub(crate) const PATH_PARAMETERS: PathParameters = PathParameters::Unknown;
 
 /// There are none.
 #[derive(Debug)]
