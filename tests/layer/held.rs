@@ -29,6 +29,24 @@ on_every_store! {
     }
 }
 
+on_every_store! {
+    async fn handler_has_a_fencing_token_that_grows_with_each_request(store: Store) {
+        let key = unique_key("layer");
+        let layer = LockLayer::new(&store.client(), key).fencing();
+        let handler = |held: HeldLock| async move {
+            held.fencing_token().await.map(|token| token.get().to_string())
+        };
+        let app = Router::new().route("/", on_post(handler).route_layer(layer));
+
+        let mut tokens = Vec::new();
+        for _ in 0..3 {
+            tokens.push(ask(&app, post("/")).await.text().parse::<u64>().unwrap());
+        }
+
+        assert!(tokens[0] < tokens[1] && tokens[1] < tokens[2], "{tokens:?}");
+    }
+}
+
 #[tokio::test]
 async fn innermost_of_several_locks_is_the_one_in_hand() {
     let client = LockClient::in_memory();

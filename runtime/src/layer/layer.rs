@@ -120,6 +120,11 @@ impl LockLayer {
         self.with_options(LockOptions::strict)
     }
 
+    /// See [`LockOptions::fencing`]. Defaults to off.
+    pub fn fencing(self) -> Self {
+        self.with_options(LockOptions::fencing)
+    }
+
     /// See [`LockOptions::max_waiters`]. Defaults to no limit.
     pub fn max_waiters(self, max_waiters: usize) -> Self {
         self.with_options(|options| options.max_waiters(max_waiters))

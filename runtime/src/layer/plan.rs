@@ -14,7 +14,7 @@ use super::meaning::Cut;
 use super::protocol::Protocol;
 use super::rejection::{Disclosure, Head, Rejection};
 use super::route::{self, Route};
-use crate::client::LockClient;
+use crate::client::{LockClient, LockRequest};
 use crate::enter::{Acquire, OnUnavailable};
 use crate::error::{LockError, LockErrorKind};
 use crate::key::KeyBuilder;
@@ -123,16 +123,22 @@ impl Plan {
         }
         let key = self.key.key(&head).map_err(no_cut)?;
         let request = self.client.lock(key).options(self.options.clone());
-        let wait = request.settings().map_err(no_cut)?.wait;
-        let (request, cut) = match time_left(parts, protocol) {
-            Some(left) if left.is_zero() => {
-                let text = "the request's own deadline has passed";
-                return Err((LockError::new(LockErrorKind::Timeout, text), Cut::ByDeadline));
-            }
-            Some(left) if left < wait => (request.wait(left), Cut::ByDeadline),
-            _ => (request, Cut::No),
+        let Some(left) = time_left(parts, protocol) else {
+            return Ok(Some((self.begin(request), Cut::No)));
         };
-        Ok(Some((request.start().on_unavailable(self.on_unavailable), cut)))
+        if left.is_zero() {
+            let text = "the request's own deadline has passed";
+            return Err((LockError::new(LockErrorKind::Timeout, text), Cut::ByDeadline));
+        }
+        let wait = request.settings().map_err(no_cut)?.wait;
+        if left >= wait {
+            return Ok(Some((self.begin(request), Cut::No)));
+        }
+        Ok(Some((self.begin(request.wait(left)), Cut::ByDeadline)))
+    }
+
+    fn begin(&self, request: LockRequest) -> Acquire {
+        request.start().on_unavailable(self.on_unavailable)
     }
 
     fn asker(self: &Arc<Self>, parts: &Parts, protocol: Protocol, cut: Cut) -> Asker {

@@ -1,8 +1,8 @@
 //! What the layer costs a request: the same handler with and without it, on both stores.
 //!
 //! ```sh
-//! cargo bench --features web --bench layer
-//! REDIS_URL=redis://127.0.0.1/ cargo bench --features web --bench layer
+//! cargo bench -p distlock-bench --bench layer
+//! REDIS_URL=redis://127.0.0.1/ cargo bench -p distlock-bench --bench layer
 //! ```
 //!
 //! Requests go straight into the router, without sockets, so that only the layer is measured. One after
