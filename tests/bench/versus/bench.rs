@@ -27,9 +27,20 @@ impl Bench {
     pub(crate) fn take_turns(
         &mut self,
         contestants: &[Name],
+        turn: impl FnMut(&mut Self, Name, Round),
+    ) {
+        self.take_turns_of(1, contestants, turn);
+    }
+
+    /// The same with so many short rounds in place of each timed one: what disturbs the machine for
+    /// a second or two then disturbs all contestants alike.
+    pub(crate) fn take_turns_of(
+        &mut self,
+        parts: usize,
+        contestants: &[Name],
         mut turn: impl FnMut(&mut Self, Name, Round),
     ) {
-        for number in 0..=self.options.rounds {
+        for number in 0..=self.options.rounds * parts {
             let round = if number == 0 { Round::Counted } else { Round::Timed };
             let mut order = contestants.to_vec();
             order.rotate_left(number % contestants.len().max(1));

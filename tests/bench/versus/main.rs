@@ -13,6 +13,7 @@ mod clock;
 mod contestant;
 mod figures;
 mod job;
+mod memory;
 mod monitor;
 mod options;
 mod round;

@@ -43,11 +43,6 @@ impl Outcome {
         self.reports.iter().map(|report| report.one(name)).sum()
     }
 
-    /// The largest of a number that every child reports once.
-    pub(crate) fn max(&self, name: &str) -> f64 {
-        self.reports.iter().map(|report| report.one(name)).fold(f64::NAN, f64::max)
-    }
-
     /// A kind of rows of all children.
     pub(crate) fn rows<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Vec<f64>> + 'a {
         self.reports.iter().flat_map(move |report| report.rows(name))

@@ -154,6 +154,6 @@ impl fmt::Debug for Hold {
 }
 
 /// The text of a key, for those that do not render one by a template.
-fn key_text(key: u64) -> String {
+pub(crate) fn key_text(key: u64) -> String {
     format!("bench:lock:{key}")
 }

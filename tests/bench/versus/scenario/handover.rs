@@ -12,7 +12,7 @@ use super::with_contestant;
 use crate::bench::Bench;
 use crate::child::{Child, Report};
 use crate::clock::now_ns;
-use crate::contestant::{Contestant, Name};
+use crate::contestant::{Contestant, Hold, Name};
 use crate::figures::{Figures, Limit};
 use crate::job::Job;
 use crate::monitor::Monitor;
@@ -79,16 +79,13 @@ pub(super) fn work(job: &Job) {
         if job.setting("holds") == 1 {
             hold(&contestant, wait).await;
         } else {
-            wait_for(&contestant, job.setting("waiters")).await;
+            wait_for(&contestant, KEYS, job.setting("waiters")).await;
         }
     });
 }
 
 async fn hold(contestant: &Contestant, wait: Duration) {
-    let mut holds = Vec::new();
-    for key in 0..KEYS {
-        holds.push(contestant.hold(key).await);
-    }
+    let holds = hold_all(contestant, KEYS).await;
     station::ready();
     tokio::time::sleep(wait).await;
     for (key, hold) in (0..KEYS).zip(holds) {
@@ -99,11 +96,21 @@ async fn hold(contestant: &Contestant, wait: Duration) {
     }
 }
 
-async fn wait_for(contestant: &Arc<Contestant>, waiters: u64) {
+/// Takes that many locks.
+pub(super) async fn hold_all(contestant: &Contestant, keys: u64) -> Vec<Hold> {
+    let mut holds = Vec::new();
+    for key in 0..keys {
+        holds.push(contestant.hold(key).await);
+    }
+    holds
+}
+
+/// Waits for that many locks, with so many waiters each, and reports when each body began.
+pub(super) async fn wait_for(contestant: &Arc<Contestant>, keys: u64, waiters: u64) {
     warm_up(contestant).await;
     station::ready();
     let mut running = JoinSet::new();
-    for key in (0..KEYS).flat_map(|key| (0..waiters).map(move |_| key)) {
+    for key in (0..keys).flat_map(|key| (0..waiters).map(move |_| key)) {
         let contestant = Arc::clone(contestant);
         running.spawn(async move { (key, contestant.section(key, now_ns).await) });
     }

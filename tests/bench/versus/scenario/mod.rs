@@ -2,6 +2,7 @@
 //! figures of what comes back; `work`, in a child, does the job.
 
 use std::future::Future;
+use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
@@ -12,10 +13,14 @@ use crate::job::Job;
 use crate::station;
 
 mod contended;
+mod crash;
 mod handover;
+mod hostile;
 mod reentry;
 mod sections;
 mod uncontended;
+mod waiters;
+mod watchdog;
 
 struct Scenario {
     name: &'static str,
@@ -38,8 +43,14 @@ pub(crate) fn measure(bench: &mut Bench) {
     }
 }
 
-/// Does a child's job.
+/// Does a child's job; a child that hangs ends, and the benchmark with it.
 pub(crate) fn work(job: &Job) {
+    let text = format!("{job:?} took longer than {LONGEST_JOB:?}");
+    thread::spawn(move || {
+        thread::sleep(LONGEST_JOB);
+        eprintln!("{text}");
+        std::process::exit(1);
+    });
     let scenario = ALL.iter().find(|scenario| scenario.name == job.scenario);
     (scenario.expect("a job names a scenario").work)(job);
     station::done();
@@ -68,8 +79,9 @@ fn with_contestant<F: Future<Output = ()>>(job: &Job, body: impl FnOnce(Contesta
 
 /// The lease of all contestants, unless the job sets another.
 const LEASE: Duration = Duration::from_secs(10);
+const LONGEST_JOB: Duration = Duration::from_secs(90);
 
-static ALL: [Scenario; 6] = [
+static ALL: [Scenario; 10] = [
     Scenario { name: "uncontended", measure: uncontended::measure, work: uncontended::work },
     Scenario {
         name: "uncontended-one-thread",
@@ -80,4 +92,8 @@ static ALL: [Scenario; 6] = [
     Scenario { name: "contended-share", measure: contended::measure_share, work: contended::work },
     Scenario { name: "contended-rate", measure: contended::measure_rate, work: contended::work },
     Scenario { name: "hand-over", measure: handover::measure, work: handover::work },
+    Scenario { name: "crash", measure: crash::measure, work: crash::work },
+    Scenario { name: "watchdog", measure: watchdog::measure, work: watchdog::work },
+    Scenario { name: "waiters", measure: waiters::measure, work: waiters::work },
+    Scenario { name: "hostile", measure: hostile::measure, work: hostile::work },
 ];

@@ -11,7 +11,6 @@ use crate::clock::{cpu_ns, now_ns};
 use crate::contestant::Name;
 use crate::figures::{Figures, Limit};
 use crate::job::Job;
-use crate::round::Round;
 use crate::station;
 
 pub(super) fn measure(scenario: &'static str, bench: &mut Bench) {
@@ -25,11 +24,10 @@ pub(super) fn measure_one_thread(scenario: &'static str, bench: &mut Bench) {
 fn measure_on(scenario: &'static str, bench: &mut Bench, threads: u64) {
     for tasks in bench.options.pick(&[1, 16, 64, 256][..], &[1, 64]) {
         let mut figures = Figures::new(format!("{scenario}-{tasks}"));
-        let full_ms = bench.options.pick(1_000, 400);
-        bench.take_turns(&Name::TAKING, |bench, name, round| {
-            let window_ms = if round == Round::Timed { full_ms } else { 100 };
+        let parts = bench.options.pick(5, 2);
+        bench.take_turns_of(parts, &Name::TAKING, |bench, name, round| {
             let job = bench.job(scenario, name).with("tasks", *tasks).with("threads", threads);
-            let outcome = round.run(bench, &[job.with("window_ms", window_ms)]);
+            let outcome = round.run(bench, &[job.with("window_ms", 200)]);
             let pairs = outcome.sum("pairs");
             if let Some(commands) = outcome.commands {
                 figures.add(name, "commands/pair", commands / pairs);
