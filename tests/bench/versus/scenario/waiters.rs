@@ -67,8 +67,7 @@ async fn crowd(contestant: &Arc<Contestant>, keys: u64) {
     let bytes_before = resident_bytes();
     let mut waiting = JoinSet::new();
     for number in 0..WAITERS {
-        let contestant = Arc::clone(contestant);
-        waiting.spawn(async move { contestant.section(number % keys, || ()).await });
+        waiting.spawn(contestant.small_section(number % keys));
     }
     tokio::time::sleep(SETTLING).await;
     let (begun_ns, cpu_before) = (now_ns(), cpu_ns());
