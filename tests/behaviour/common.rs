@@ -19,6 +19,9 @@ pub(crate) const fn ms(milliseconds: u64) -> Duration {
 /// For a condition that is only late when something is broken.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
+/// What a busy machine may add to a time that is exact to the millisecond otherwise.
+pub(crate) const SLACK: Duration = ms(150);
+
 pub(crate) trait LockText {
     /// A request for the lock of this text.
     fn on(&self, key: &str) -> LockRequest;

@@ -88,6 +88,7 @@ mod support;
 mod acquire;
 mod cancel;
 mod common;
+mod dead_connection;
 mod fencing;
 mod held;
 mod loss;

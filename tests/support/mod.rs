@@ -5,7 +5,7 @@
 //! file is a binary of its own: it tests the kit itself.
 
 // Every test binary takes in the whole kit and uses a part of it.
-#![allow(dead_code, unused_imports)]
+#![allow(dead_code, unused_imports, unused_macros)]
 
 mod commands;
 mod eventually;

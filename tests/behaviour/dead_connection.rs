@@ -4,10 +4,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{LockClient, LockKey};
 
-#[path = "support/mod.rs"]
-mod support;
-
-use support::{Proxy, RedisServer, unique_key};
+use crate::support::{Proxy, RedisServer, unique_key};
 
 #[tokio::test]
 async fn silent_connection_is_not_used_for_the_release() {
