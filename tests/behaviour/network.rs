@@ -18,6 +18,8 @@ struct Scene {
     key: String,
 }
 
+type Fault = fn(&Scene);
+
 impl Scene {
     fn new() -> Self {
         let server = RedisServer::start();
@@ -60,7 +62,7 @@ impl Scene {
 /// d60, a10, R1: by which fault ever, the call returns in time, and the body does not run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wait_bounds_a_call_whatever_the_network_does() {
-    let faults: [(&str, fn(&Scene)); 4] = [
+    let faults: [(&str, Fault); 4] = [
         ("refused", |scene| {
             scene.proxy.refuse();
             scene.proxy.cut();
@@ -145,7 +147,7 @@ async fn outage_shorter_than_the_wait_is_outwaited() {
 /// e69, a "one logical acquire is one hold": the reply to the first send is lost in every way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acquire_whose_reply_is_lost_is_one_hold_all_the_same() {
-    let faults: [(&str, fn(&Scene)); 4] = [
+    let faults: [(&str, Fault); 4] = [
         ("dropped", |scene| scene.proxy.drop_next_reply("SET")),
         ("cut", |scene| scene.proxy.cut_at_next_reply("SET")),
         ("cut before", |scene| scene.proxy.cut_at_next_request("SET")),
@@ -186,7 +188,7 @@ async fn waiter_whose_reply_was_lost_leaves_no_place_behind() {
 /// c41, c43, c46: what the release meets never replaces the value, nor says "lost".
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn release_that_gets_no_answer_keeps_the_value_and_goes_on() {
-    let faults: [(&str, fn(&Scene)); 4] = [
+    let faults: [(&str, Fault); 4] = [
         ("dropped", |scene| scene.proxy.drop_next_reply("EVALSHA")),
         ("cut", |scene| scene.proxy.cut_at_next_reply("EVALSHA")),
         ("cut before", |scene| scene.proxy.cut_at_next_request("EVALSHA")),
