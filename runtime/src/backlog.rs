@@ -135,6 +135,13 @@ impl Backlog {
         self.due.set(&mut pending.due, id, now + pause);
     }
 
+    /// An answer came after all on the channel that counted as blocked.
+    pub(crate) fn settle(&mut self, id: ReleaseId) {
+        if let Some(mut pending) = self.releases.remove(&id) {
+            self.due.set(&mut pending.due, id, Timestamp::NEVER);
+        }
+    }
+
     /// The driver died with its answers: everything is sent again.
     pub(crate) fn restart(&mut self) {
         for (id, pending) in &mut self.releases {

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::link::Link;
 use super::{Core, Place, Turn};
 use crate::backend::{
-    BoxFuture, Channel, Renewal, Renewed, StoreError, StoreErrorKind, StoreResult,
+    BoxFuture, Channel, Released, Renewal, Renewed, StoreError, StoreErrorKind, StoreResult,
 };
 use crate::backlog::{Errand, Proof, Release};
 use crate::clock::Timestamp;
@@ -204,23 +204,30 @@ async fn ask<T>(
 }
 
 async fn release(core: &Arc<Core>, link: &Arc<Link>, errand: Errand) {
-    let request = async {
-        let channel = match &errand.channel {
-            Some(channel) => Arc::clone(channel),
-            None => link.channel(core).await?,
-        };
-        channel.release(&errand.lock, core.tuning.claim).await
+    let Errand { id, lock, channel } = errand;
+    let claim = core.tuning().claim;
+    let answered = |reply: StoreResult<Released>| {
+        let now = core.now();
+        core.change(|state| state.backlog.answered(id, &reply, now));
+        core.note_release(&lock.key, &reply);
     };
-    // A channel of a runtime that is not being polled never answers.
-    let reply = match &errand.channel {
-        Some(_) => tokio::time::timeout(IN_ORDER_WITHIN, request).await.unwrap_or_else(|_| {
-            Err(StoreError::new(StoreErrorKind::Unavailable, "the channel is blocked"))
-        }),
-        None => request.await,
+    let Some(channel) = channel else {
+        let request = async { link.channel(core).await?.release(&lock, claim).await };
+        return answered(request.await);
     };
-    let now = core.now();
-    core.change(|state| state.backlog.answered(errand.id, &reply, now));
-    core.note_release(&errand.lock.key, &reply);
+    let mut in_order = channel.release(&lock, claim);
+    if let Ok(reply) = tokio::time::timeout(IN_ORDER_WITHIN, &mut in_order).await {
+        return answered(reply);
+    }
+    // The channel of a runtime that is not being polled never answers: on by the driver's own.
+    let text = "the channel is blocked";
+    answered(Err(StoreError::new(StoreErrorKind::Unavailable, text)));
+    // If it is only slow, its answer proves what no other one can.
+    let reply = in_order.await;
+    if reply.is_ok() {
+        core.change(|state| state.backlog.settle(id));
+        core.note_release(&lock.key, &reply);
+    }
 }
 
 /// How long a caller's channel gets to undo what was sent on it, before the driver's own is used.
