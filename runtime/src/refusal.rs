@@ -37,10 +37,11 @@ impl Refusal {
         report: &Report,
     ) -> LockError {
         let error = match self {
-            Self::Held(owner) => {
-                let owner = owner.or_else(|| report.owner.clone());
-                timeout("lock is held", instance, owner, report, now)
-            }
+            Self::Held(owner) => match (owner.or_else(|| report.owner.clone()), &report.trouble) {
+                // Others of this process wait, and all that is known is why they do.
+                (None, Some(trouble)) => store(trouble.clone()),
+                (owner, _) => timeout("lock is held", instance, owner, report, now),
+            },
             Self::NoRuntime => LockError::new(
                 LockErrorKind::Config,
                 "locks need a tokio runtime with time and I/O enabled: call this from one",

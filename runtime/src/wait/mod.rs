@@ -137,8 +137,9 @@ impl Waiting {
             if queue.is_busy() {
                 return Entry::Busy;
             }
-            // Who is here does not look any more, or is about to leave.
-            queue.trying = true;
+            // Who is here does not look any more, is about to leave, or tries, too: what that one will
+            // find, a lock or a store that is down, nobody knows yet.
+            queue.trying += 1;
             self.next_ticket += 1;
             return Entry::Try(ticket);
         }
@@ -163,7 +164,7 @@ impl Waiting {
         (holder, unknown): (Option<Arc<str>>, Option<(Timestamp, StoreError)>),
     ) {
         let Some(queue) = self.keys.get_mut(key) else { return };
-        queue.trying = false;
+        queue.trying -= 1;
         if let Some(holder) = holder {
             queue.note_owner(&holder, self.clock.now());
         }
@@ -178,7 +179,7 @@ impl Waiting {
     /// The direct try is over, with `granted` its owner's.
     pub(crate) fn tried(&mut self, key: &Arc<str>, granted: Option<Arc<str>>) {
         if let Some(queue) = self.keys.get_mut(key) {
-            queue.trying = false;
+            queue.trying -= 1;
             if let Some(owner) = granted {
                 let now = self.clock.now();
                 queue.note_owner(&owner, now);
@@ -405,7 +406,7 @@ impl Waiting {
     /// Something changed for `key`: the driver looks at it, or it is forgotten.
     fn touch(&mut self, key: &Arc<str>) {
         let Some(queue) = self.keys.get_mut(key) else { return };
-        if queue.contender.is_none() && !queue.trying && queue.wanted().is_some() {
+        if queue.contender.is_none() && queue.trying == 0 && queue.wanted().is_some() {
             let owner = self.instance.new_owner();
             // A lock that is held here is likely passed on before the store could answer.
             let start_at = match queue.is_held() {

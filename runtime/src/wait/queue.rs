@@ -13,8 +13,8 @@ use crate::protocol::offer::{Offer, Turn};
 /// A key that somebody of this process tries, holds or awaits.
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// Whether a caller tries the store directly; nobody else does meanwhile.
-    pub(super) trying: bool,
+    /// How many callers try the store directly; no contender starts meanwhile.
+    pub(super) trying: usize,
     /// This process's holds: one, but for the moment in which a loss is found out.
     holds: Vec<Held>,
     pub(super) waiters: BTreeMap<Ticket, Waiter>,
@@ -46,7 +46,7 @@ impl Queue {
     /// A key that one caller tries.
     pub(super) const fn tried() -> Self {
         Self {
-            trying: true,
+            trying: 1,
             holds: Vec::new(),
             waiters: BTreeMap::new(),
             offer: None,
@@ -82,7 +82,7 @@ impl Queue {
 
     /// Whether nothing is in the store, or on its way there, for anybody here.
     pub(super) fn is_quiet(&self) -> bool {
-        !self.trying && !self.is_held() && self.offer.is_none() && self.contender.is_none()
+        self.trying == 0 && !self.is_held() && self.offer.is_none() && self.contender.is_none()
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -91,7 +91,7 @@ impl Queue {
 
     /// Whether somebody is at work on the key, and not merely about to leave or no longer polled.
     pub(super) fn is_busy(&self) -> bool {
-        self.trying || self.is_held() || self.offer.is_some() || self.awake().next().is_some()
+        self.is_held() || self.offer.is_some() || self.awake().next().is_some()
     }
 
     /// Those who would take an offer, first come first.
