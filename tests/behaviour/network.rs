@@ -36,7 +36,11 @@ impl Scene {
 
     /// A client behind the proxy that has connected all it needs.
     async fn client(&self) -> LockClient {
-        let client = self.builder().build().unwrap();
+        self.warm(self.builder()).await
+    }
+
+    async fn warm(&self, builder: LockClientBuilder) -> LockClient {
+        let client = builder.build().unwrap();
         drop(client.on("warm").acquire().await.unwrap());
         eventually("it is released", SOON, async || {
             client.holder(literal("warm")).await.unwrap().is_none()
@@ -399,8 +403,7 @@ async fn hold_outlasts_a_reconnect_over_a_slow_network() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hold_outlasts_a_dead_connection() {
     let scene = Scene::new();
-    let client = scene.builder().response_timeout(ms(1_000)).build().unwrap();
-    drop(client.on("warm").acquire().await.unwrap());
+    let client = scene.warm(scene.builder().response_timeout(ms(1_000))).await;
     let fault = async {
         tokio::time::sleep(ms(100)).await;
         scene.proxy.blackhole();
@@ -669,4 +672,42 @@ async fn slow_token_does_not_let_a_body_start_on_a_lapsed_lock() {
     assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
     assert_eq!(inside.total(), 0);
     scene.freed(ms(500)).await;
+}
+
+/// k154: nobody has the lock, and nobody is told so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tries_side_by_side_in_an_outage_all_tell_of_it() {
+    let scene = Scene::new();
+    let client = scene.client().await;
+    scene.proxy.blackhole();
+    let tries = (0..6).map(|_| client.on(&scene.key).try_acquire());
+    for outcome in futures_util::future::join_all(tries).await {
+        let error = outcome.map(|guard| guard.is_some()).unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+    }
+
+    let waiting = tokio::spawn(client.on(&scene.key).wait(ms(2_000)).acquire());
+    // Its own try has failed by then, and it waits in the queue of the client.
+    tokio::time::sleep(3 * RESPONSE).await;
+    let error = client.on(&scene.key).try_acquire().await.map(|guard| guard.is_some());
+    assert_eq!(error.unwrap_err().kind(), LockErrorKind::Backend);
+    assert_eq!(waiting.await.unwrap().unwrap_err().kind(), LockErrorKind::Backend);
+}
+
+/// Where a round trip takes long, what was cancelled is settled by its own answer all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelled_call_over_a_slow_network_is_settled_by_one_answer() {
+    let scene = Scene::new();
+    let client = scene.warm(scene.builder().response_timeout(ms(1_000))).await;
+    scene.proxy.delay_replies(ms(180));
+    let call = client.on(&scene.key).lease(ms(20_000)).acquire();
+    assert!(tokio::time::timeout(ms(50), call).await.is_err());
+    scene.freed(ms(500)).await;
+    let log = CommandLog::start(&scene.server);
+
+    client.shutdown(ms(800)).await.expect("all is released, and known to be");
+
+    let mark = log.mark();
+    tokio::time::sleep(ms(1_200)).await;
+    assert_eq!(log.since(mark), [""; 0], "nothing is sent again and again");
 }
