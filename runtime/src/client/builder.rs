@@ -258,6 +258,13 @@ impl LockClientBuilder {
                 return Err(config(format!("{name} is empty: name it, or leave it out")));
             }
         }
+        // Owner strings stand in lines of messages between clients.
+        if self.instance.as_ref().is_some_and(|name| name.contains(char::is_control)) {
+            let given = self.instance.as_deref().unwrap_or_default();
+            return Err(config(format!(
+                "instance is {given:?}: use a name without control characters, such as line breaks"
+            )));
+        }
         Ok(())
     }
 
