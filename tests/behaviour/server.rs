@@ -483,3 +483,25 @@ async fn many_keys_cost_two_connections_and_leave_nothing() {
     })
     .await;
 }
+
+/// The name of an instance is the operator's to choose; messages must survive it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instance_of_any_name_is_woken_or_refused_at_the_start() {
+    let server = RedisServer::shared();
+    for name in ["pod/a b", "ключ", "a%b\"c", "two\nlines", "tab\there", "\u{0}"] {
+        let Ok(client) = builder(&server).instance(name).build() else {
+            assert!(name.contains(char::is_control), "{name:?} can be used");
+            continue;
+        };
+        let key = unique_key("instance");
+        let guard = builder(&server).build().unwrap().on(&key).acquire().await.unwrap();
+        let waiter = tokio::spawn(client.on(&key).wait(ms(9_000)).acquire());
+        queued_at(&server, &key, 1).await;
+        let start = Instant::now();
+        guard.release().await.unwrap();
+        let guard = waiter.await.unwrap().unwrap();
+        assert!(start.elapsed() < ms(400), "{name:?}: {:?}", start.elapsed());
+        assert!(guard.owner().starts_with(&format!("{name}/")));
+        guard.release().await.unwrap();
+    }
+}
