@@ -65,7 +65,8 @@ impl Scene {
     }
 
     async fn nothing_is_left(&self, key: &str, n: usize) {
-        let within = ms(200) + 2 * DELAY;
+        // 200 ms, and some slack for a busy machine.
+        let within = ms(300) + 2 * DELAY;
         match &self.store {
             Store::Memory(store) => {
                 let free = async || store.get(key).is_none();
@@ -84,9 +85,10 @@ impl Scene {
                 .await;
             }
         }
-        // Not through the client under test: whoever comes next.
-        let next = self.store.client().on(key).try_acquire().await.unwrap();
-        next.expect("the next caller gets in at once").release().await.unwrap();
+        // Not through the client under test: whoever comes next. What was sent last may have come to
+        // the server only now, and its release right behind it.
+        let next = self.store.client().on(key).wait(within).acquire().await;
+        next.unwrap_or_else(|error| panic!("n = {n}: {error}")).release().await.unwrap();
     }
 
     /// Ends with a look at the wire: nobody renews what is gone.
@@ -287,7 +289,7 @@ async fn dropped_call_on_several_keys_leaves_nothing(store: Store) {
 async fn dropped_nested_call_leaves_the_outer_hold_alone(store: Store) {
     let (scene, key) = (Scene::of(store), unique_key("cancel-nested"));
     let client = scene.client();
-    let guard = client.on(&key).acquire().await.unwrap();
+    let guard = client.on(&key).lease(ms(5_000)).acquire().await.unwrap();
     let call = || {
         guard.scope(async {
             // A sibling is inside at first, so that the call waits at the gate, too.
@@ -410,6 +412,8 @@ async fn acquire_timed_out_at_any_millisecond_leaves_nothing() {
         .await;
     }
     let log = CommandLog::start(&server);
+    // What was written last may be on its way to the server still.
+    tokio::time::sleep(ms(150)).await;
     let mark = log.mark();
     tokio::time::sleep(LEASE).await;
     assert_eq!(log.since(mark), [""; 0], "no renewal, no release: all is settled");
@@ -444,6 +448,8 @@ async fn short_calls_dropped_around_the_reply_leave_no_renewal() {
     })
     .await;
     let log = CommandLog::start(&server);
+    // What was written last may be on its way to the server still.
+    tokio::time::sleep(ms(150)).await;
     let mark = log.mark();
     tokio::time::sleep(ms(600)).await;
     assert_eq!(log.since(mark), [""; 0]);
