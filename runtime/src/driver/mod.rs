@@ -25,7 +25,7 @@ use crate::instance::Instance;
 use crate::lease::Lease;
 use crate::protocol::hold::{End, Hold};
 use crate::protocol::offer::HandOff;
-use crate::wait::{Command, Waiting};
+use crate::wait::{Command, Waiting, Wakers};
 use crate::watchdog::{Batch, HoldId, Watchdog};
 
 mod link;
@@ -329,20 +329,18 @@ impl Core {
         turn
     }
 
-    /// The driver at `place` is gone, with whatever it had under way.
-    fn driver_died(&self, place: Place) {
-        let wakers = {
-            let mut state = self.lock();
-            let now = self.now();
-            state.drivers.retain(|driver| *driver != place);
-            state.sleeps_until = Timestamp::NEVER;
-            state.waiting.restart();
-            state.watchdog.restart(now);
-            state.backlog.restart();
-            state.waiting.take_wakers()
-        };
-        // Those that are woken start another driver, on their own runtime.
-        wakers.wake();
+    /// The driver at `place` is gone, with whatever it had under way. Who is woken starts another one,
+    /// on its own runtime.
+    #[must_use]
+    fn driver_died(&self, place: Place) -> Wakers {
+        let mut state = self.lock();
+        let now = self.now();
+        state.drivers.retain(|driver| *driver != place);
+        state.sleeps_until = Timestamp::NEVER;
+        state.waiting.restart();
+        state.watchdog.restart(now);
+        state.backlog.restart();
+        state.waiting.take_wakers()
     }
 }
 

@@ -20,7 +20,7 @@ use crate::watchdog::Batch;
 
 /// Runs the driver on a thread of its own.
 pub(super) fn spawn_thread(core: Arc<Core>, place: Place) {
-    let mut guard = Running { core, place, armed: true };
+    let mut guard = Running { core, place, armed: true, began: false };
     // If there is no thread or no runtime to be had, the guard is dropped, which tells the waiters;
     // the next change of the state tries again.
     drop(thread::Builder::new().name("distlock-driver".to_owned()).spawn(move || {
@@ -36,7 +36,7 @@ pub(super) fn spawn_thread(core: Arc<Core>, place: Place) {
 
 /// Runs the driver on the current runtime.
 pub(super) async fn drive(core: Arc<Core>, place: Place) {
-    Running { core, place, armed: true }.drive().await;
+    Running { core, place, armed: true, began: false }.drive().await;
 }
 
 /// A driver; tells the core when it is gone, however it went.
@@ -44,18 +44,28 @@ struct Running {
     core: Arc<Core>,
     place: Place,
     armed: bool,
+    /// Whether there was a thread or a task for it at all.
+    began: bool,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.armed {
-            self.core.driver_died(self.place);
+        if !self.armed {
+            return;
         }
+        let wakers = self.core.driver_died(self.place);
+        // Code of the user's panicked in a job (a waker, a subscriber of traces): what is held must be
+        // renewed all the same. Before the wakers, one of which it may have been.
+        if self.began && self.place == Place::OwnThread {
+            self.core.change(|_| ());
+        }
+        wakers.wake();
     }
 }
 
 impl Running {
     async fn drive(&mut self) {
+        self.began = true;
         let core = &self.core;
         let link = Arc::new(Link::new());
         // Bounded: one job for each contender, release and batch of holds, and none of these gets
