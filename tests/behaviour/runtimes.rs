@@ -300,3 +300,44 @@ fn thousand_clients_leave_no_thread_behind() {
         threads() <= before + 16 || drivers() < 20
     });
 }
+
+/// Promise 6: whatever happens on the driver's thread in the user's name, other holds are renewed.
+#[test]
+fn panic_of_a_waker_does_not_end_the_renewals() {
+    struct Panics;
+
+    impl std::task::Wake for Panics {
+        fn wake(self: std::sync::Arc<Self>) {
+            panic!("of a waker, on purpose");
+        }
+    }
+
+    let store = Store::redis();
+    let (key, client, runtime) = (unique_key("waker"), store.client(), multi_thread());
+    let renewed = runtime.block_on(client.on(&unique_key("renewed")).lease(ms(600)).acquire());
+    let renewed = renewed.unwrap();
+    let guard = runtime.block_on(store.client().on(&key).acquire()).unwrap();
+    let _entered = runtime.enter();
+    let mut waiter = Box::pin(client.on(&key).wait(ms(20_000)).acquire());
+    // Until it waits: a store that is slow to answer has nobody to wake before that.
+    eventually("it stands in the queue", ms(5_000), || {
+        let waker = Waker::noop();
+        assert!(waiter.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+        let Store::Redis(server) = &store else { unreachable!() };
+        let queue = format!("distlock:{{{key}}}:queue");
+        let redis = redis::Client::open(server.url()).unwrap();
+        let count: usize =
+            redis::Commands::zcard(&mut redis.get_connection().unwrap(), queue).unwrap();
+        count == 1
+    });
+    let waker = Waker::from(std::sync::Arc::new(Panics));
+    assert!(waiter.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+
+    // The driver hears of the grant, and wakes the waiter.
+    runtime.block_on(guard.release()).unwrap();
+    thread::sleep(ms(1_200));
+
+    assert!(!renewed.is_lost(), "{renewed:?}");
+    drop(waiter);
+    runtime.block_on(renewed.release()).unwrap();
+}
