@@ -172,10 +172,16 @@ impl<'a> Caller<'a> {
             Refusal::Held(holder) => holder,
             _ => None,
         };
-        self.core.change(|state| {
-            state.waiting.queue_up(self.key, ticket, lease, lock.owner, (holder, unknown));
+        let uncertain_until = unknown.as_ref().map(|(until, _)| *until);
+        let adopted = self.core.change(|state| {
+            let owner = Arc::clone(&lock.owner);
+            state.waiting.queue_up(self.key, ticket, lease, owner, (holder, unknown))
         });
         self.place = Place::Waiting(ticket);
+        if let Some(until) = uncertain_until.filter(|_| !adopted) {
+            let proof = self.silent.clone().map_or(Proof::FoundOne, Proof::AnswerOn);
+            self.core.release_later(Release { lock, proof, until });
+        }
         Ok(None)
     }
 

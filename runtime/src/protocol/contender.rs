@@ -210,6 +210,11 @@ impl Contender {
         Ok(None)
     }
 
+    /// Whether nothing was sent for its owner yet, so that another one may as well take its place.
+    pub(crate) fn has_sent_nothing(&self) -> bool {
+        self.traces == Traces::None && matches!(self.state, State::Pausing { .. } | State::Start)
+    }
+
     /// From now on the store announces grants, or does not.
     pub(crate) fn set_announced(&mut self, announced: bool) {
         self.pace.announced = announced;

@@ -152,9 +152,12 @@ impl Waiting {
         Entry::Wait(ticket)
     }
 
-    /// The caller that tried directly, and perhaps found the lock with `holder`, goes on as a waiter,
-    /// and the contender with its owner; `unknown` if a command for it got no answer, and may have an
-    /// effect until then.
+    /// The caller that tried directly, and perhaps found the lock with `holder`, goes on as a waiter;
+    /// `unknown` if a command for its `owner` got no answer, and may have an effect until then.
+    ///
+    /// Whether the contender goes on with this owner. If not, one is under way for others already, and
+    /// what the owner may have is for the caller to release.
+    #[must_use]
     pub(crate) fn queue_up(
         &mut self,
         key: &Arc<str>,
@@ -162,24 +165,31 @@ impl Waiting {
         lease: Duration,
         owner: Arc<str>,
         (holder, unknown): (Option<Arc<str>>, Option<(Timestamp, StoreError)>),
-    ) {
-        let Some(queue) = self.keys.get_mut(key) else { return };
+    ) -> bool {
+        let Some(queue) = self.keys.get_mut(key) else { return false };
         queue.trying -= 1;
         if let Some(holder) = holder {
             queue.note_owner(&holder, self.clock.now());
         }
         queue.waiters.insert(ticket, Waiter::new(lease));
-        queue.contender = Some(match unknown {
-            Some((until, trouble)) => Contender::after_unknown(owner, until, self.pace, trouble),
-            None => Contender::new(owner, Timestamp::NOW, self.pace),
-        });
+        let adopted = queue.contender.as_ref().is_none_or(Contender::has_sent_nothing);
+        if adopted {
+            let pace = self.pace;
+            queue.contender = Some(match unknown {
+                Some((until, trouble)) => Contender::after_unknown(owner, until, pace, trouble),
+                None => Contender::new(owner, Timestamp::NOW, pace),
+            });
+        }
         self.touch(key);
+        adopted
     }
 
     /// The direct try is over, with `granted` its owner's.
     pub(crate) fn tried(&mut self, key: &Arc<str>, granted: Option<Arc<str>>) {
         if let Some(queue) = self.keys.get_mut(key) {
             queue.trying -= 1;
+            // One that gave the try time starts by what is known now.
+            queue.contender.take_if(|contender| contender.has_sent_nothing());
             if let Some(owner) = granted {
                 let now = self.clock.now();
                 queue.note_owner(&owner, now);
@@ -406,12 +416,16 @@ impl Waiting {
     /// Something changed for `key`: the driver looks at it, or it is forgotten.
     fn touch(&mut self, key: &Arc<str>) {
         let Some(queue) = self.keys.get_mut(key) else { return };
-        if queue.contender.is_none() && queue.trying == 0 && queue.wanted().is_some() {
+        if queue.contender.is_none() && queue.wanted().is_some() {
             let owner = self.instance.new_owner();
-            // A lock that is held here is likely passed on before the store could answer.
-            let start_at = match queue.is_held() {
-                true => self.clock.now() + PATIENCE,
-                false => Timestamp::NOW,
+            let start_at = if queue.trying > 0 {
+                // Its answer is near, unless nobody polls the caller any more.
+                self.clock.now() + PATIENCE_WITH_A_TRY
+            } else if queue.is_held() {
+                // It is likely passed on before the store could answer.
+                self.clock.now() + PATIENCE
+            } else {
+                Timestamp::NOW
             };
             queue.contender = Some(Contender::new(owner, start_at, self.pace));
         }
@@ -491,3 +505,6 @@ impl Wakers {
 /// How long a waiter counts on a hold of its own process before the contender asks the store for a
 /// place.
 const PATIENCE: Duration = Duration::from_millis(1);
+
+/// The same while a caller of its own process tries: a round trip on a usual network.
+const PATIENCE_WITH_A_TRY: Duration = Duration::from_millis(50);

@@ -13,7 +13,7 @@ use crate::protocol::offer::{Offer, Turn};
 /// A key that somebody of this process tries, holds or awaits.
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// How many callers try the store directly; no contender starts meanwhile.
+    /// How many callers try the store directly; a contender gives them some time.
     pub(super) trying: usize,
     /// This process's holds: one, but for the moment in which a loss is found out.
     holds: Vec<Held>,
