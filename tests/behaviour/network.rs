@@ -6,7 +6,7 @@ use distlock::{LockClient, LockClientBuilder, LockErrorKind};
 use redis::AsyncCommands;
 use tokio::time::Instant;
 
-use crate::common::{Inside, LockText, SLACK, SOON, literal, ms, queued_at};
+use crate::common::{Inside, LockText, SLACK, SOON, literal, ms, poll_once, queued_at};
 use crate::support::{CommandLog, Proxy, RedisServer, eventually, unique_key};
 
 const RESPONSE: Duration = ms(200);
@@ -710,4 +710,45 @@ async fn cancelled_call_over_a_slow_network_is_settled_by_one_answer() {
     let mark = log.mark();
     tokio::time::sleep(ms(1_200)).await;
     assert_eq!(log.since(mark), [""; 0], "nothing is sent again and again");
+}
+
+/// A call whose first request is under way, and that nobody polls any more, holds up no other one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn try_that_is_never_polled_again_is_in_nobodys_way() {
+    for held in [false, true] {
+        let scene = Scene::new();
+        let client = scene.client().await;
+        let guard = scene.direct().on(&scene.key).acquire().await.unwrap();
+        if !held {
+            guard.release().await.unwrap();
+        } else {
+            // Let go once the others wait.
+            tokio::spawn(async move {
+                tokio::time::sleep(ms(300)).await;
+                guard.release().await.unwrap();
+            });
+        }
+        let gate = scene.proxy.hold_next_reply("SET");
+        let mut forgotten =
+            Box::pin(client.on(&scene.key).lease(ms(600)).wait(ms(60_000)).acquire());
+        assert!(poll_once(forgotten.as_mut()).await.is_pending());
+        gate.reached().await;
+        gate.open();
+        let start = Instant::now();
+
+        let calls = (0..3).map(|_| client.on(&scene.key).wait(ms(5_000)).run(|_| async {}));
+        for outcome in futures_util::future::join_all(calls).await {
+            outcome.unwrap();
+        }
+
+        // If the try was granted, its lease is what the others wait for.
+        assert!(start.elapsed() < ms(1_500), "held: {held}: {:?}", start.elapsed());
+        assert!(client.on(&scene.key).try_acquire().await.unwrap().is_some());
+        // Polled again it gets its turn, or is told that it came too late.
+        if let Ok(guard) = forgotten.await {
+            assert_eq!(scene.owner().await.as_deref(), Some(guard.owner()));
+            guard.release().await.unwrap();
+        }
+        scene.freed(ms(700)).await;
+    }
 }
