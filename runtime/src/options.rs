@@ -7,8 +7,9 @@ use crate::error::{LockError, LockErrorKind};
 
 /// The settings of a lock.
 ///
-/// The client's builder, [`lock_template!`](crate::lock_template), [`LockRequest`](crate::LockRequest)
-/// and the attribute each fill one; what a nearer one sets wins. What nobody sets has its default:
+/// The client's builder, [`lock_template!`](crate::lock_template),
+/// [`LockRequest`](crate::LockRequest) or the tower layer in its place, and the attribute each fill
+/// one; what a nearer one sets wins. What nobody sets has its default:
 ///
 /// | option | type | default | builder | template | request | attribute |
 /// |---|---|---|---|---|---|---|

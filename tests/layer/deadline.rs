@@ -31,7 +31,7 @@ on_every_store! {
         assert_eq!(answer.header("grpc-status"), Some("4"));
         assert_eq!(answer.header("grpc-status-details-bin"), None);
         assert!(waited >= Duration::from_millis(150), "{waited:?}");
-        assert!(waited < Duration::from_millis(220), "in time for the answer's way: {waited:?}");
+        assert!(waited < Duration::from_millis(200), "in time for the answer's way: {waited:?}");
         assert_eq!(door.entered(), 0);
     }
 }

@@ -144,7 +144,8 @@ on_every_store! {
 
         store.remove(&key).await;
 
-        let error = body.frame().await.unwrap().unwrap_err();
+        let next = tokio::time::timeout(SOON, body.frame()).await.expect("the loss wakes the body");
+        let error = next.unwrap().unwrap_err();
         assert!(error.to_string().contains("lock lost"), "{error}");
         assert!(frames.is_closed(), "the inner body is gone");
         assert!(body.frame().await.is_none());

@@ -26,4 +26,5 @@ mod processes;
 mod readiness;
 mod routes;
 mod sockets;
+mod trace;
 mod wire;

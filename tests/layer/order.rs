@@ -158,14 +158,18 @@ async fn add_one(table: Table, request: Request) -> &'static str {
     "added"
 }
 
-fn counter(table: &Table, lock: LockLayer, lock_is_outside: bool) -> Router {
+enum Place {
+    AroundTheTransaction,
+    InsideTheTransaction,
+}
+
+fn counter(table: &Table, lock: LockLayer, place: Place) -> Router {
     let (of_handler, of_layer) = (table.clone(), table.clone());
     let transaction = from_fn(move |request, next| in_transaction(of_layer.clone(), request, next));
     let method = on_post(move |request: Request| add_one(of_handler, request));
-    let method = if lock_is_outside {
-        method.route_layer(transaction).route_layer(lock)
-    } else {
-        method.route_layer(lock).route_layer(transaction)
+    let method = match place {
+        Place::AroundTheTransaction => method.route_layer(transaction).route_layer(lock),
+        Place::InsideTheTransaction => method.route_layer(lock).route_layer(transaction),
     };
     Router::new().route("/", method)
 }
@@ -190,12 +194,12 @@ on_every_store! {
     async fn lock_outlives_the_commit_of_a_transaction_inside_it(store: Store) {
         let table = Table::default();
         let lock = LockLayer::new(&store.client(), unique_key("layer"));
-        assert_eq!(add_up(counter(&table, lock, true), &table).await, 100);
+        assert_eq!(add_up(counter(&table, lock, Place::AroundTheTransaction), &table).await, 100);
 
         // Why the order matters: the other way round an addition reads before the last one's commit.
         let table = Table::default();
         let lock = LockLayer::new(&store.client(), unique_key("layer"));
-        assert!(add_up(counter(&table, lock, false), &table).await < 100);
+        assert!(add_up(counter(&table, lock, Place::InsideTheTransaction), &table).await < 100);
     }
 }
 

@@ -126,11 +126,13 @@
 //!
 //! # Other services
 //!
-//! tonic takes the layer for a whole server (`Server::builder().layer(lock)`) or for one service
-//! (`lock.named_layer(service)`); methods find their lock by
+//! tonic takes the layer for one service (`lock.named_layer(service)`) or for a whole server
+//! (`Server::builder().layer(lock)`), where it also sees services and methods that nobody has:
+//! [`when`](LockLayer::when) leaves them out. Methods find their lock by
 //! [`HeldLock::of_request`](crate::HeldLock::of_request). For a key that is inside the message use
 //! `#[distributed_lock]` on the method: with the feature `tonic` its error becomes a
 //! `tonic::Status`. Around services that do not speak HTTP there is [`LockCallsLayer`].
+
 mod body;
 mod call;
 mod calls;
