@@ -158,6 +158,7 @@ async fn add_one(table: Table, request: Request) -> &'static str {
     "added"
 }
 
+#[derive(Clone, Copy)]
 enum Place {
     AroundTheTransaction,
     InsideTheTransaction,
