@@ -46,6 +46,7 @@ macro_rules! on_every_store {
 }
 
 on_every_store! {
+    a_call_outlives_the_client,
     a_nested_call_enters,
     a_panic_releases,
     a_wait_ends_in_time,
@@ -177,6 +178,17 @@ fn tokens_are_to_be_had(store: &Store) {
     let first = token().unwrap().unwrap();
 
     assert!(token().unwrap().unwrap() > first);
+}
+
+fn a_call_outlives_the_client(store: &Store) {
+    let name = unique_key("blocking");
+    for _ in 0..20 {
+        let request = store.client().lock(key(&name));
+        let guard = request.acquire().unwrap();
+        guard.release().unwrap();
+    }
+
+    assert!(store.client().lock(key(&name)).try_acquire().unwrap().is_some());
 }
 
 fn works_on_a_thread_of_a_runtime(store: &Store) {

@@ -68,6 +68,8 @@ pub(crate) struct State {
     phase: Phase,
     /// How many holds are not dropped yet, lost ones included: their code may still be at work.
     holds: usize,
+    /// How many callers block until something is done on the driver's own thread.
+    blocked: usize,
     /// When the driver looks by itself.
     sleeps_until: Timestamp,
     /// Where drivers run.
@@ -116,6 +118,7 @@ impl Core {
                 backlog: Backlog::new(),
                 phase: Phase::Open,
                 holds: 0,
+                blocked: 0,
                 sleeps_until: Timestamp::NEVER,
                 drivers: Vec::new(),
             }),
@@ -177,27 +180,6 @@ impl Core {
             Some(channel) => Ok(channel),
             None => self.backend.open().await,
         }
-    }
-
-    /// Runs `future` on the driver's own thread, which is started if need be, and blocks until it is
-    /// ready. `None` if there is no thread to be had, or it ends meanwhile.
-    #[cfg(feature = "blocking")]
-    pub(crate) fn block_on<T: Send + 'static>(
-        &self,
-        future: impl Future<Output = T> + Send + 'static,
-    ) -> Option<T> {
-        let start = {
-            let mut state = self.lock();
-            let runs = state.drivers.contains(&Place::OwnThread);
-            state.drivers.extend((!runs).then_some(Place::OwnThread));
-            !runs
-        };
-        if start {
-            self.start(Place::OwnThread);
-        }
-        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
-        self.thread.wait()?.spawn(async move { sender.send(future.await) });
-        receiver.recv().ok()
     }
 
     /// Ends the client: no lock is granted from now on.
@@ -313,12 +295,12 @@ impl Core {
         state.backlog.step(now, &mut turn.errands);
         let next = state.next_due();
         let ends = match place {
-            Place::OwnThread => state.phase != Phase::Open,
+            Place::OwnThread => state.phase != Phase::Open && state.blocked == 0,
             Place::Runtime(_) => true,
         };
         turn.done = ends && idle && turn.is_empty() && next == Timestamp::NEVER;
         if turn.done {
-            state.drivers.retain(|driver| *driver != place);
+            self.remove(state, place);
         }
         state.sleeps_until = next;
         turn.sleep_until = next;
@@ -329,13 +311,23 @@ impl Core {
         turn
     }
 
+    /// There is no driver at `place` any more.
+    fn remove(&self, state: &mut State, place: Place) {
+        state.drivers.retain(|driver| *driver != place);
+        // Under the mutex of the state, so that it does not hit a driver that is started next.
+        #[cfg(feature = "blocking")]
+        if place == Place::OwnThread {
+            self.thread.set(None);
+        }
+    }
+
     /// The driver at `place` is gone, with whatever it had under way. Who is woken starts another one,
     /// on its own runtime.
     #[must_use]
     fn driver_died(&self, place: Place) -> Wakers {
         let mut state = self.lock();
         let now = self.now();
-        state.drivers.retain(|driver| *driver != place);
+        self.remove(&mut state, place);
         state.sleeps_until = Timestamp::NEVER;
         state.waiting.restart();
         state.watchdog.restart(now);

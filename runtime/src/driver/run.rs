@@ -28,8 +28,6 @@ pub(super) fn spawn_thread(core: Arc<Core>, place: Place) {
         #[cfg(feature = "blocking")]
         guard.core.thread.set(Some(runtime.handle().clone()));
         runtime.block_on(guard.drive());
-        #[cfg(feature = "blocking")]
-        guard.core.thread.set(None);
         std::io::Result::Ok(())
     }));
 }

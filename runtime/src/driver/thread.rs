@@ -1,9 +1,12 @@
 //! The driver's own thread, as far as others use it: synchronous calls have their futures run there.
 
+use std::future::Future;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+
+use super::{Core, Phase, Place};
 
 /// The runtime of the driver's own thread, while there is one.
 #[derive(Debug, Default)]
@@ -28,6 +31,54 @@ impl Thread {
 
     fn lock(&self) -> MutexGuard<'_, Option<Handle>> {
         self.handle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Core {
+    /// Runs `future` on the driver's own thread, which is started if need be, and blocks until it is
+    /// ready. `None` if there is no thread to be had, or it ends meanwhile.
+    pub(crate) fn block_on<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let _blocked = Blocked::begin(self);
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+        self.thread.wait()?.spawn(async move { sender.send(future.await) });
+        receiver.recv().ok()
+    }
+}
+
+/// A caller that blocks. The driver's thread stays for it, also when the client's last handle is
+/// gone.
+struct Blocked<'a> {
+    core: &'a Core,
+}
+
+impl<'a> Blocked<'a> {
+    fn begin(core: &'a Core) -> Self {
+        let start = {
+            let mut state = core.lock();
+            state.blocked += 1;
+            let runs = state.drivers.contains(&Place::OwnThread);
+            state.drivers.extend((!runs).then_some(Place::OwnThread));
+            !runs
+        };
+        if start {
+            core.start(Place::OwnThread);
+        }
+        Self { core }
+    }
+}
+
+impl Drop for Blocked<'_> {
+    fn drop(&mut self) {
+        let mut state = self.core.lock();
+        state.blocked -= 1;
+        let may_end = state.blocked == 0 && state.phase != Phase::Open;
+        drop(state);
+        if may_end {
+            self.core.wake.notify_waiters();
+        }
     }
 }
 
