@@ -30,3 +30,19 @@ async fn the_functions_of_a_strict_crate_work() {
     };
     client.scope_default(calls).await;
 }
+
+#[cfg(feature = "blocking")]
+#[test]
+fn functions_of_a_strict_crate_that_are_not_async_work() {
+    use strict_sync::{hostile, shapes};
+
+    LockClient::in_memory().blocking().scope_default(|| {
+        let order = shapes::Order { id: 7, name: "x".into() };
+        assert_eq!(hostile::names(1, 2, 3, 4, (5, 6), (7, 8)).unwrap(), 23);
+        assert_eq!(hostile::fallback(1, 2), 3);
+        assert_eq!(shapes::params(order.clone(), 1, "u", String::new()).unwrap(), 8);
+        assert!(shapes::exits(Some(7), &order).unwrap().is_some());
+        assert!(shapes::expressions(Arc::new(LockClient::in_memory()), 1, 2).ends_with('3'));
+        assert_eq!(shapes::stacked(5).unwrap(), 5);
+    });
+}

@@ -34,14 +34,14 @@ fn expand(args: Args, function: Option<&Function>, errors: &mut Errors) -> Optio
     };
     let mut sig = function.sig.clone();
     let boxed = if sig.asyncness.is_some() { None } else { Boxed::find(&sig, &function.body) };
-    function.check(boxed.is_some(), errors);
+    let kind = function.check(boxed.is_some(), errors);
     let body = match boxed {
         Some(boxed) => {
             let args = match &boxed.params.receiver {
                 Some(receiver) => args.with_receiver(receiver),
                 None => args,
             };
-            let plan = check::plan(&args, &boxed.params, errors)?;
+            let plan = check::plan(&args, &boxed.params, kind, errors)?;
             let site = Site {
                 params: &boxed.params,
                 output: Some(&boxed.output),
@@ -53,7 +53,7 @@ fn expand(args: Args, function: Option<&Function>, errors: &mut Errors) -> Optio
         }
         None => {
             let params = Params::take(&mut sig, &function.body);
-            let plan = check::plan(&args, &params, errors)?;
+            let plan = check::plan(&args, &params, kind, errors)?;
             let site = Site {
                 params: &params,
                 output: expand::output(&sig),

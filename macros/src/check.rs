@@ -7,6 +7,7 @@ use syn::{Expr, ExprArray, ExprPath, Lit, Path};
 use crate::args::{Arg, Args, Known, source};
 use crate::diagnostics::Errors;
 use crate::expand::private_door;
+use crate::function::Kind;
 use crate::key;
 use crate::params::{Params, Words};
 use crate::placeholder::Scope;
@@ -15,6 +16,7 @@ use crate::settings::{self, DEFAULT_LEASE, OnLost, Settings};
 /// Everything that the expansion needs besides the function.
 pub(crate) struct Plan {
     pub(crate) private: TokenStream,
+    pub(crate) kind: Kind,
     pub(crate) keys: Keys,
     pub(crate) settings: Settings,
     pub(crate) client: Option<Expr>,
@@ -57,6 +59,7 @@ pub(crate) const KNOWN: Known = Known {
         "client",
         "fallback",
         "fallback_with",
+        "fencing",
         "guard",
         "max_waiters",
         "name",
@@ -91,11 +94,14 @@ pub(crate) fn settings(args: &Args, errors: &mut Errors) -> Settings {
 }
 
 /// Checks everything.
-pub(crate) fn plan(args: &Args, params: &Params, errors: &mut Errors) -> Option<Plan> {
+pub(crate) fn plan(args: &Args, params: &Params, kind: Kind, errors: &mut Errors) -> Option<Plan> {
     let private = private_door(args.get("crate").and_then(|arg| path(arg, errors)));
     let scope = Scope::Function { names: &params.names, receiver: params.receiver.as_ref() };
     let keys = keys(args, &scope, &private, errors);
-    let settings = settings(args, errors);
+    let mut settings = settings(args, errors);
+    if kind == Kind::Sync {
+        settings.on_lost = signal_only(args, settings.on_lost, errors);
+    }
     let fallback = fallback(args, params, errors);
     let guard = args.get("guard").and_then(|arg| guard(arg, params, errors));
     let on_unavailable = args.get("on_unavailable").and_then(|arg| {
@@ -105,6 +111,7 @@ pub(crate) fn plan(args: &Args, params: &Params, errors: &mut Errors) -> Option<
     });
     Some(Plan {
         private,
+        kind,
         keys: keys?,
         settings,
         client: args.get("client").map(|arg| arg.value.clone()),
@@ -127,6 +134,18 @@ impl Plan {
             && self.settings.on_lost == Some(OnLost::Signal)
             && self.settings.strict != Some(true)
     }
+}
+
+/// What a function does about a lost lock that cannot be stopped.
+fn signal_only(args: &Args, on_lost: Option<OnLost>, errors: &mut Errors) -> Option<OnLost> {
+    if let (Some(OnLost::Cancel), Some(arg)) = (on_lost, args.get("on_lost")) {
+        errors.at(
+            &arg.value,
+            "a function that is not async cannot be stopped when its lock is lost; leave `on_lost` \
+             out and let it look at `held.is_lost()` (`guard = held`), or write `async fn`",
+        );
+    }
+    Some(OnLost::Signal)
 }
 
 fn keys(

@@ -8,6 +8,8 @@
 //! match __locked.await { Ok(value) => value, Err(failure) => error or fallback }
 //! ```
 //!
+//! A function that is not async gives a closure to `run_blocking`, which needs no `start`.
+//!
 //! Everything that the function owns is in the one future that is the body, which the runtime drops
 //! before it releases.
 
@@ -17,6 +19,7 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{Expr, Path, ReturnType, Signature, Type};
 
 use crate::check::{Fallback, Keys, OnUnavailable, Plan};
+use crate::function::Kind;
 use crate::params::{Params, Words};
 use crate::placeholder::generated_at;
 
@@ -64,24 +67,30 @@ pub(crate) fn lock(plan: &Plan, site: &Site<'_>) -> TokenStream {
     let refusal = takes_refusal
         .then(|| quote_spanned!(Span::mixed_site()=> let __refusal = __acquire.refusal();));
     let mutability = (slot.is_some() || refusal.is_some()).then(|| quote!(mut));
+    let run = match plan.kind {
+        Kind::Async => quote_spanned!(Span::mixed_site()=> run),
+        Kind::Sync => quote_spanned!(Span::mixed_site()=> run_blocking),
+    };
     let locked = quote_spanned! {Span::mixed_site()=>
         let #mutability __acquire = #acquire;
         #slot
         #refusal
-        __acquire.run(#body)
+        __acquire.#run(#body)
     };
     // What is borrowed for the key would count as in use for the whole wait, if it were not moved
     // into a closure first. Out of a closure there is no `?` and no `await`.
-    let locked = if plan.leaves_expressions() {
+    let locked = if plan.kind == Kind::Sync || plan.leaves_expressions() {
         quote_spanned!(Span::mixed_site()=> { #locked })
     } else {
         quote_spanned!(Span::mixed_site()=> #private::start(move || { #locked }))
     };
     let failed = failed(plan, &output, takes_refusal);
+    let wait = (plan.kind == Kind::Async).then(|| quote_spanned!(Span::mixed_site()=> .await));
+    let judge = returns_future(plan, site, &output);
     quote_spanned! {Span::mixed_site()=>
         let __locked = #locked;
-        match __locked.await {
-            #private::Ok(__value) => __value,
+        match __locked #wait {
+            #private::Ok(__value) => { #judge __value }
             #failed
         }
     }
@@ -149,7 +158,10 @@ fn body(plan: &Plan, site: &Site<'_>, output: &TokenStream, takes_refusal: bool)
             return __value;
         }
     };
-    let edge = (!matches!(site.output, Some(Type::Never(_)))).then_some(edge);
+    let edge = match (plan.kind, site.output) {
+        (Kind::Sync, _) | (_, Some(Type::Never(_))) => None,
+        (Kind::Async, _) => Some(edge),
+    };
     let hold = site.params.hold(&plan.words(&site.body));
     let method = if plan.may_run_unlocked() { "held_if_locked" } else { "held" };
     let method = Ident::new(method, Span::mixed_site());
@@ -162,7 +174,26 @@ fn body(plan: &Plan, site: &Site<'_>, output: &TokenStream, takes_refusal: bool)
     // as parameters do. They do by the rules of our edition, and a block's edition is its span's.
     let has_variables = guard.is_some() || site.params.opens_any();
     block.set_span(if has_variables { generated_at(site.body_span) } else { site.body_span });
-    quote_spanned!(site.body_span=> async move #block)
+    match plan.kind {
+        Kind::Async => quote_spanned!(site.body_span=> async move #block),
+        Kind::Sync => quote_spanned!(site.body_span=> move || -> #output #block),
+    }
+}
+
+/// Has the compiler refuse a future that a function returns which is not async. Without a fallback
+/// it must return a `Result` anyway.
+fn returns_future(plan: &Plan, site: &Site<'_>, output: &TokenStream) -> Option<TokenStream> {
+    if plan.kind == Kind::Async
+        || matches!(plan.fallback, Fallback::Error)
+        || matches!(site.output, None | Some(Type::Never(_)))
+    {
+        return None;
+    }
+    let at = output.clone().into_iter().next().map_or_else(Span::call_site, |token| token.span());
+    let private = located(&plan.private, generated_at(at));
+    Some(quote_spanned! {generated_at(at)=>
+        #private::no_future(#private::Returned::of(&__value).kind());
+    })
 }
 
 /// Where a fallback names what the body has: there it is told of a refusal, and answers in place of

@@ -3,10 +3,20 @@
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, TokenStreamExt};
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, Error, Result, Signature, Token, Visibility, braced, token};
+use syn::{
+    Attribute, Error, GenericArgument, PathArguments, Result, ReturnType, Signature, Token, Type,
+    TypeParamBound, Visibility, braced, token,
+};
 
 use crate::boxed::is_boxed;
 use crate::diagnostics::Errors;
+
+/// How a function runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Async,
+    Sync,
+}
 
 /// A function with a body.
 pub(crate) struct Function {
@@ -45,52 +55,61 @@ impl Function {
         parser.parse2(item)
     }
 
-    /// Refuses what is no async function. What `#[async_trait]` made of one counts as one.
-    pub(crate) fn check(&self, is_boxed: bool, errors: &mut Errors) {
+    /// Tells how the function runs, and refuses what cannot be locked. What `#[async_trait]` made of
+    /// an async function counts as one.
+    pub(crate) fn check(&self, is_boxed: bool, errors: &mut Errors) -> Kind {
         let sig = &self.sig;
+        let is_async = sig.asyncness.is_some() || is_boxed;
         if let Some(constness) = &sig.constness {
             errors.at(
                 constness,
-                "a `const fn` can run in the compiler, where there is no lock; remove `const` and \
-                 make it an `async fn`",
+                "a `const fn` can run in the compiler, where there is no lock; remove `const`",
             );
         } else if let Some(abi) = &sig.abi {
             errors.at(
                 abi,
-                "an `extern` function is called by foreign code, which cannot wait for a lock; \
-                 lock an `async fn` and call that from it",
+                "an `extern` function is called by foreign code, which knows no locks; lock another \
+                 function and call that from it",
             );
-        } else if sig.asyncness.is_none() && !is_boxed {
-            let (at, message) = self.not_async();
+        } else if !is_async && let Some((at, message)) = self.refuse_sync() {
             errors.at(at, message);
         }
+        if is_async { Kind::Async } else { Kind::Sync }
     }
 
-    fn not_async(&self) -> (TokenStream, &'static str) {
+    /// Why a function that is not async cannot be locked.
+    fn refuse_sync(&self) -> Option<(TokenStream, &'static str)> {
         let fn_token = self.sig.fn_token.to_token_stream();
-        if contains_all(&self.body, &mut vec!["Builder", "enable_all", "block_on"]) {
-            return (
+        // Others may start a runtime as well; what tokio's attributes make of a function also has
+        // this text, or this variable.
+        let starts_runtime =
+            contains_all(&self.body, &mut vec!["Builder", "enable_all", "block_on"]);
+        let by_tokio = ["\"Failed building the Runtime\"", "body"];
+        if starts_runtime && by_tokio.iter().any(|word| contains_all(&self.body, &mut vec![word])) {
+            return Some((
                 self.sig.ident.to_token_stream(),
                 "this is what `#[tokio::test]` or `#[tokio::main]` made of an `async fn`; put \
                  `#[distributed_lock]` above that attribute",
-            );
+            ));
         }
-        let starts_with_box = matches!(
-            self.body.clone().into_iter().next(),
-            Some(TokenTree::Ident(name)) if name == "Box"
-        );
-        if starts_with_box || is_boxed(&self.sig) {
-            return (
+        if boxes_async(&self.body) || is_boxed(&self.sig) {
+            return Some((
                 fn_token,
                 "this function boxes a future in a way that is not known here, and the lock has to \
                  be held while the body runs; put `#[distributed_lock]` above the other attributes \
                  of the function, or on an `async fn` that this one calls",
-            );
+            ));
         }
-        (
-            fn_token,
-            "`#[distributed_lock]` goes on an `async fn`, and this is a plain `fn`; write `async fn`",
-        )
+        if let ReturnType::Type(_, output) = &self.sig.output
+            && is_future(output)
+        {
+            return Some((
+                output.to_token_stream(),
+                "a function that returns a future would release the lock before the future has done \
+                 its work; write `async fn`",
+            ));
+        }
+        (!BLOCKING).then_some((fn_token, NOT_BLOCKING))
     }
 
     /// The function with another body in the same braces.
@@ -131,19 +150,61 @@ fn refuse_other_item(input: ParseStream<'_>) -> Result<()> {
     };
     Err(Error::new_spanned(
         &word,
-        format!("`#[distributed_lock]` goes on an `async fn`, not on `{item}` items; {remedy}"),
+        format!("`#[distributed_lock]` goes on functions, not on `{item}` items; {remedy}"),
     ))
+}
+
+/// Whether the body is `Box::pin(async …)`.
+fn boxes_async(body: &TokenStream) -> bool {
+    let tokens: Vec<TokenTree> = body.clone().into_iter().collect();
+    let [TokenTree::Ident(name), .., TokenTree::Group(argument)] = &tokens[..] else {
+        return false;
+    };
+    let first = argument.stream().into_iter().next();
+    name == "Box" && matches!(first, Some(TokenTree::Ident(word)) if word == "async")
+}
+
+/// Whether the type says that it is a future, boxed or not. What does not say so, a trait bound
+/// judges.
+fn is_future(output: &Type) -> bool {
+    let bounds = match output {
+        Type::ImplTrait(opaque) => &opaque.bounds,
+        Type::TraitObject(object) => &object.bounds,
+        Type::Group(group) => return is_future(&group.elem),
+        Type::Paren(paren) => return is_future(&paren.elem),
+        Type::Path(path) => {
+            let Some(last) = path.path.segments.last() else { return false };
+            let PathArguments::AngleBracketed(arguments) = &last.arguments else { return false };
+            return (last.ident == "Pin" || last.ident == "Box")
+                && matches!(arguments.args.first(), Some(GenericArgument::Type(inner)) if is_future(inner));
+        }
+        _ => return false,
+    };
+    bounds.iter().any(|bound| match bound {
+        TypeParamBound::Trait(bound) => {
+            bound.path.segments.last().is_some_and(|name| name.ident == "Future")
+        }
+        _ => false,
+    })
 }
 
 fn contains_all(tokens: &TokenStream, words: &mut Vec<&str>) -> bool {
     for token in tokens.clone() {
         match token {
             TokenTree::Ident(name) => words.retain(|word| name != word),
+            TokenTree::Literal(text) => words.retain(|word| text.to_string() != *word),
             TokenTree::Group(group) => {
                 contains_all(&group.stream(), words);
             }
-            _ => {}
+            TokenTree::Punct(_) => {}
         }
     }
     words.is_empty()
 }
+
+/// Whether distlock can lock functions that are not async.
+const BLOCKING: bool = cfg!(feature = "blocking");
+
+const NOT_BLOCKING: &str = "a function that is not async blocks its thread while it waits for the \
+                            lock, which needs the feature \"blocking\" of distlock; switch it on, or \
+                            write `async fn`";

@@ -17,7 +17,7 @@ mod settings;
 
 use proc_macro::TokenStream;
 
-/// Runs an async function for one caller at a time, per key, across all instances.
+/// Runs a function for one caller at a time, per key, across all instances.
 ///
 /// See `distlock::distributed_lock`.
 #[proc_macro_attribute]

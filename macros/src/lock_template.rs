@@ -1,6 +1,6 @@
 //! `lock_template!(pub STOCK = "stock:lock:<sku_id>", wait = "3s", lease = "10s")`.
 
-use distlock_template::{Segment, Template, TemplateError};
+use distlock_template::{Placeholder, RoutePart, Segment, Template, TemplateError, split_type};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::parse::{ParseStream, Parser};
@@ -13,7 +13,16 @@ use crate::lock_key::parse_crate;
 use crate::settings::{DEFAULT_LEASE, Settings};
 
 const KNOWN: Known = Known {
-    options: &["wait", "lease", "max_hold", "max_waiters", "on_lost", "reentrant", "strict"],
+    options: &[
+        "wait",
+        "lease",
+        "max_hold",
+        "fencing",
+        "max_waiters",
+        "on_lost",
+        "reentrant",
+        "strict",
+    ],
     elsewhere: &[
         ("timeout", "wait"),
         ("ttl", "lease"),
@@ -90,6 +99,8 @@ impl Declaration {
                 (Vec::new(), TokenStream::new())
             }
         };
+        let key = Ident::new("key", Span::mixed_site().located_at(name.span()));
+        let arguments = arguments.iter().map(|argument| argument.expand(private));
         let options = settings.expand(private, None);
         let debug = name.to_string();
         let documented = attrs.iter().any(|attr| attr.path().is_ident("doc"));
@@ -106,10 +117,7 @@ impl Declaration {
             impl #name {
                 #[doc = #key_doc]
                 #[allow(clippy::unused_self)]
-                #vis fn key(
-                    self,
-                    #(#arguments: &(impl #private::KeyPart + ?#private::Sized),)*
-                ) -> #private::LockKey {
+                #vis fn #key(self, #(#arguments),*) -> #private::LockKey {
                     #private::KeyBuilder::new(#text)
                         #parts
                         .options(<Self as #private::Template>::options())
@@ -134,14 +142,41 @@ impl Declaration {
     }
 }
 
+/// One argument of `key`.
+struct Argument {
+    name: Ident,
+    /// What a route reads it as.
+    read_as: Option<String>,
+}
+
+impl Argument {
+    /// Prints the argument. What a route reads as a type is taken as exactly that: by any other type
+    /// the same value could have another spelling, and so another lock.
+    fn expand(&self, private: &TokenStream) -> TokenStream {
+        let name = &self.name;
+        match self.read_as.as_deref() {
+            None => quote_spanned! {name.span()=>
+                #name: &(impl #private::KeyPart + ?#private::Sized)
+            },
+            Some("uuid") => quote_spanned! {name.span()=>
+                #name: &(impl #private::UuidPart + ?#private::Sized)
+            },
+            Some(primitive) => {
+                let primitive = Ident::new(primitive, Span::mixed_site());
+                quote_spanned!(name.span()=> #name: &#private::#primitive)
+            }
+        }
+    }
+}
+
 /// The arguments of `key`, one for each name, and what fills them in.
 fn fill(
     template: &Template<'_>,
     text: &str,
     literal: &LitStr,
     errors: &mut Errors,
-) -> (Vec<Ident>, TokenStream) {
-    let mut arguments: Vec<Ident> = Vec::new();
+) -> (Vec<Argument>, TokenStream) {
+    let mut arguments: Vec<Argument> = Vec::new();
     let mut parts = TokenStream::new();
     for segment in template.segments() {
         match segment {
@@ -149,32 +184,55 @@ fn fill(
                 let text = text.as_ref();
                 parts.extend(quote!(.literal(#text)));
             }
-            Segment::Placeholder(placeholder) => {
-                let written = placeholder.text();
-                let Ok(mut name) = syn::parse_str::<Ident>(name_of(written)) else {
-                    errors.at(literal, TemplateError::new(
-                        text,
-                        placeholder.span(),
-                        format!("`{written}` is no name"),
-                        "name what `key(..)` is called with, as in `<sku_id>`; for a route, give \
-                         its type as well: `<sku_id as u64>`",
-                    ));
-                    continue;
-                };
-                name.set_span(Span::mixed_site().located_at(literal.span()));
-                parts.extend(quote!(.value(#written, #name)));
-                if !arguments.contains(&name) {
-                    arguments.push(name);
+            Segment::Placeholder(placeholder) => match argument(placeholder, text, &arguments) {
+                Ok(mut argument) => {
+                    argument.name.set_span(Span::mixed_site().located_at(literal.span()));
+                    let (written, name) = (placeholder.text(), &argument.name);
+                    parts.extend(quote!(.value(#written, #name)));
+                    if arguments.iter().all(|other| other.name != argument.name) {
+                        arguments.push(argument);
+                    }
                 }
-            }
+                Err(error) => errors.at(literal, error),
+            },
         }
     }
     (arguments, parts)
 }
 
-/// `sku_id` of `sku_id as u64`.
-fn name_of(placeholder: &str) -> &str {
-    placeholder.split_once(" as ").map_or(placeholder, |(name, _)| name.trim())
+fn argument(
+    placeholder: &Placeholder<'_>,
+    text: &str,
+    others: &[Argument],
+) -> std::result::Result<Argument, TemplateError> {
+    let written = placeholder.text();
+    let (name, read_as) = split_type(written);
+    let Ok(name) = syn::parse_str::<Ident>(name) else {
+        return Err(TemplateError::new(
+            text,
+            placeholder.span(),
+            format!("`{written}` is no name"),
+            "name what `key(..)` is called with, as in `<sku_id>`; for a route, give its type as \
+             well: `<sku_id as u64>`",
+        ));
+    };
+    if read_as.is_some() {
+        RoutePart::parse(text, placeholder)?;
+    }
+    let other = others.iter().find(|other| other.name == name);
+    if let Some(other) = other.filter(|other| other.read_as.as_deref() != read_as) {
+        let first = other
+            .read_as
+            .as_deref()
+            .map_or_else(|| format!("<{name}>"), |read_as| format!("<{name} as {read_as}>"));
+        return Err(TemplateError::new(
+            text,
+            placeholder.span(),
+            format!("`{name}` is read in two ways, and `key(..)` takes it once"),
+            format!("write `{first}`, as before"),
+        ));
+    }
+    Ok(Argument { name, read_as: read_as.map(str::to_owned) })
 }
 
 /// The comma between the template and its settings.

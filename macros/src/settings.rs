@@ -19,6 +19,7 @@ pub(crate) struct Settings {
     pub(crate) on_lost: Option<OnLost>,
     reentrant: Option<bool>,
     pub(crate) strict: Option<bool>,
+    fencing: Option<bool>,
     max_waiters: Option<Expr>,
     name: Option<Expr>,
 }
@@ -47,6 +48,7 @@ impl Settings {
             }),
             reentrant: args.get("reentrant").and_then(|arg| switch(arg, errors)),
             strict: args.get("strict").and_then(|arg| switch(arg, errors)),
+            fencing: args.get("fencing").and_then(|arg| switch(arg, errors)),
             max_waiters: args.get("max_waiters").and_then(|arg| count(arg, errors)),
             name: args.get("name").and_then(|arg| text(arg, errors)),
         };
@@ -103,11 +105,13 @@ impl Settings {
         });
         let reentrant = self.reentrant.map(|on| quote_spanned!(span=> .set_reentrant(#on)));
         let strict = strict.or(self.strict).map(|on| quote_spanned!(span=> .set_strict(#on)));
+        let fencing = self.fencing.map(|on| quote_spanned!(span=> .set_fencing(#on)));
         let max_waiters =
             self.max_waiters.as_ref().map(|count| quote_spanned!(span=> .max_waiters(#count)));
         let name = self.name.as_ref().map(|name| quote_spanned!(span=> .name(#name)));
         quote_spanned! {span=>
-            #private::LockOptions::new() #(#times)* #on_lost #reentrant #strict #max_waiters #name
+            #private::LockOptions::new()
+                #(#times)* #on_lost #reentrant #strict #fencing #max_waiters #name
         }
     }
 

@@ -14,15 +14,14 @@ use std::fmt;
 use std::ops::Deref;
 
 use crate::client::{LockClient, LockRequest};
-use crate::driver::Core;
 use crate::enter::Acquire;
 use crate::entered::Entered;
 use crate::error::{LockError, LockErrorKind};
 use crate::held::HeldLock;
 use crate::key::LockKey;
 use crate::options::LockOptions;
+use crate::running::Failure;
 use crate::scope;
-use crate::scoped::Scoped;
 
 /// A client whose calls block; made by [`LockClient::blocking`].
 ///
@@ -48,12 +47,31 @@ impl BlockingClient {
 
     /// Starts a request for the lock of `key`.
     pub fn lock(&self, key: LockKey) -> BlockingRequest {
-        BlockingRequest { request: self.client.lock(key), client: self.client.clone() }
+        BlockingRequest { request: self.client.lock(key) }
     }
 
     /// Starts a request for the locks of all `keys` at once, as [`LockClient::lock_all`] does.
     pub fn lock_all(&self, keys: impl IntoIterator<Item = LockKey>) -> BlockingRequest {
-        BlockingRequest { request: self.client.lock_all(keys), client: self.client.clone() }
+        BlockingRequest { request: self.client.lock_all(keys) }
+    }
+
+    /// Makes this the default client while `body` runs, on this thread: what
+    /// [`LockClient::scope_default`] does for a future. So each test has its own.
+    ///
+    /// ```
+    /// use distlock::{LockClient, LockError, distributed_lock};
+    ///
+    /// #[distributed_lock(key = "stock:lock:<sku_id>")]
+    /// fn deduct(sku_id: u64) -> Result<u64, LockError> {
+    ///     Ok(sku_id)
+    /// }
+    ///
+    /// let locks = LockClient::in_memory().blocking();
+    /// assert_eq!(locks.scope_default(|| deduct(7))?, 7);
+    /// # Ok::<(), LockError>(())
+    /// ```
+    pub fn scope_default<T>(&self, body: impl FnOnce() -> T) -> T {
+        self.client.scope_default_blocking(body)
     }
 }
 
@@ -61,7 +79,6 @@ impl BlockingClient {
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing until it is acquired or run"]
 pub struct BlockingRequest {
-    client: LockClient,
     request: LockRequest,
 }
 
@@ -82,7 +99,7 @@ impl BlockingRequest {
     /// # }
     /// ```
     pub fn options(self, options: LockOptions) -> Self {
-        Self { request: self.request.options(options), ..self }
+        Self { request: self.request.options(options) }
     }
 
     /// Acquires the lock, blocking for `wait` at most.
@@ -91,9 +108,8 @@ impl BlockingRequest {
     ///
     /// As [`LockRequest::acquire`].
     pub fn acquire(self) -> Result<BlockingGuard, LockError> {
-        let Self { client, request } = self;
-        let entered = enter(client.core(), request.start())?;
-        Ok(BlockingGuard { held: entered.held(), entered, client })
+        let entered = self.request.start().enter_blocking()?;
+        Ok(BlockingGuard { held: entered.held(), entered })
     }
 
     /// Tries once: `None` if another owner has the lock.
@@ -128,7 +144,6 @@ impl BlockingRequest {
 pub struct BlockingGuard {
     entered: Entered,
     held: HeldLock,
-    client: LockClient,
 }
 
 impl BlockingGuard {
@@ -139,7 +154,7 @@ impl BlockingGuard {
     ///
     /// `Lost { completed: true }`, only with `strict`: the lock had ended before.
     pub fn release(self) -> Result<(), LockError> {
-        leave(self.client.core(), self.entered)
+        leave(self.entered)
     }
 
     /// Runs `body` inside this lock: nested calls on the key enter.
@@ -162,24 +177,28 @@ impl fmt::Debug for BlockingGuard {
     }
 }
 
-/// Gets inside, blocking.
-pub(crate) fn enter(core: &Core, mut acquire: Acquire) -> Result<Entered, LockError> {
-    if let Some(outcome) = acquire.decide_now() {
-        return outcome;
+impl Acquire {
+    /// Runs `body` as soon as the lock is there, then releases: what [`run`](Self::run) does, on the
+    /// calling thread. The body runs to its end, whatever becomes of the lock.
+    ///
+    /// # Errors
+    ///
+    /// The lock was refused, and the body dropped; or, with `strict`, it was found lost at the end.
+    pub fn run_blocking<T>(self, body: impl FnOnce() -> T) -> Result<T, Failure> {
+        let entered = self.enter_blocking().map_err(Failure::Refused)?;
+        // What the body has taken in is dropped when it ends, and so before the release.
+        let value = scope::inside(entered.frame().cloned(), body);
+        leave(entered).map(|()| value).map_err(Failure::Lost)
     }
-    // The thread that waits for us stands in the caller's scope.
-    core.block_on(Scoped::new(acquire, scope::current())).unwrap_or_else(|| {
-        let text = "the client's thread could not be started, or ended: shut down, or the system \
-                    has no threads left";
-        Err(LockError::new(LockErrorKind::ShutDown, text))
-    })
 }
 
 /// Gets outside, blocking for the answer of the store.
-pub(crate) fn leave(core: &Core, entered: Entered) -> Result<(), LockError> {
-    match entered.leave() {
-        Ok(outcome) => outcome,
-        // Without a thread the dropped entry has left the release to the background.
-        Err(entered) => core.block_on(entered.release()).unwrap_or(Ok(())),
-    }
+fn leave(entered: Entered) -> Result<(), LockError> {
+    let entered = match entered.leave() {
+        Ok(outcome) => return outcome,
+        Err(entered) => entered,
+    };
+    let Some(core) = entered.core().cloned() else { return Ok(()) };
+    // Without a thread the dropped entry has left the release to the background.
+    core.block_on(entered.release()).unwrap_or(Ok(()))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -11,12 +11,14 @@ use crate::backend::BoxFuture;
 use crate::driver::Core;
 use crate::entered::Entered;
 use crate::error::{LockError, LockErrorKind};
-use crate::held::HeldLock;
 use crate::lease::Over;
 use crate::obtain::obtain;
 use crate::options::Settings;
 use crate::running::Running;
 use crate::scope::{self, Frame};
+#[cfg(feature = "blocking")]
+use crate::scoped::Scoped;
+use crate::slot::{HeldSlot, Refusal, Slots};
 use crate::telemetry;
 
 use tokio::sync::OwnedSemaphorePermit;
@@ -24,33 +26,9 @@ use tokio::sync::OwnedSemaphorePermit;
 /// The future of an [`Entered`]: ready at the first poll for a nested call that need not wait.
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire {
-    state: State,
+    seek: Seek,
     on_unavailable: OnUnavailable,
-    slot: Option<Arc<OnceLock<HeldLock>>>,
-    refusal: Option<Arc<Mutex<Option<LockError>>>>,
-}
-
-/// Where a body finds the lock that it was made before.
-#[derive(Debug)]
-pub struct HeldSlot(Arc<OnceLock<HeldLock>>);
-
-impl HeldSlot {
-    /// The lock that the body runs under.
-    ///
-    /// # Panics
-    ///
-    /// Never as the macros use it: in a body, and where it may run unlocked they ask
-    /// [`held_if_locked`](Self::held_if_locked).
-    #[must_use]
-    pub fn held(self) -> HeldLock {
-        self.held_if_locked().expect("a body that cannot run unlocked has a lock")
-    }
-
-    /// The lock that the body runs under, if there is one.
-    #[must_use]
-    pub fn held_if_locked(self) -> Option<HeldLock> {
-        self.0.get().cloned()
-    }
+    slots: Slots,
 }
 
 /// What becomes of a call whose store cannot be asked.
@@ -61,32 +39,22 @@ pub(crate) enum OnUnavailable {
     RunUnlocked,
 }
 
-enum State {
+/// The way in, without what a call makes of it.
+enum Seek {
     Done,
     Refused(LockError),
     // Boxed, so that a locked function's own future stays small.
     Seeking(BoxFuture<Result<Entered, LockError>>),
     // Needs no lock.
     Skip,
-    Start { core: Arc<Core>, key: String, settings: Settings },
-}
-
-/// Where a body that answers for a refusal itself finds the error.
-#[derive(Debug)]
-pub struct Refusal(Arc<Mutex<Option<LockError>>>);
-
-impl Refusal {
-    /// The error, if the lock was refused: then the body runs without it, only to answer.
-    #[must_use]
-    pub fn take(self) -> Option<LockError> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
+    StartAll { core: Arc<Core>, keys: Vec<String>, settings: Settings },
+    StartOne { core: Arc<Core>, key: String, settings: Settings },
 }
 
 impl Acquire {
     /// Enters `key`.
     pub(crate) fn one(core: Arc<Core>, key: String, settings: Settings) -> Self {
-        Self::in_state(State::Start { core, key, settings })
+        Self::by(Seek::StartOne { core, key, settings })
     }
 
     /// Enters all of `keys`, or none: in the order of their bytes, whatever order they come in, so
@@ -94,27 +62,27 @@ impl Acquire {
     pub(crate) fn all(core: Arc<Core>, mut keys: Vec<String>, settings: Settings) -> Self {
         keys.sort_unstable();
         keys.dedup();
-        Self::in_state(State::Seeking(Box::pin(enter_all(core, keys, settings))))
+        Self::by(Seek::StartAll { core, keys, settings })
     }
 
     /// Never even tried.
     pub(crate) fn refused(error: LockError) -> Self {
-        Self::in_state(State::Refused(error))
+        Self::by(Seek::Refused(error))
     }
 
     /// Enters nothing: the site says that this call needs no lock.
     pub fn unlocked() -> Self {
-        Self::in_state(State::Skip)
+        Self::by(Seek::Skip)
     }
 
     /// Where the lock will be once it is there.
     pub fn slot(&mut self) -> HeldSlot {
-        HeldSlot(Arc::clone(self.slot.get_or_insert_default()))
+        self.slots.held()
     }
 
     /// Has a refusal answered by the body, which must look here before it does anything else.
     pub fn refusal(&mut self) -> Refusal {
-        Refusal(Arc::clone(self.refusal.get_or_insert_default()))
+        self.slots.refusal()
     }
 
     /// Runs `body` as soon as the lock is there, then releases.
@@ -122,65 +90,22 @@ impl Acquire {
         Running::after(self, body)
     }
 
-    /// What is decided without asking the store, or waiting for a sibling.
-    #[cfg(feature = "blocking")]
-    pub(crate) fn decide_now(&mut self) -> Option<Result<Entered, LockError>> {
-        let decided = match &self.state {
-            State::Refused(_) | State::Skip => true,
-            State::Start { core, key, .. } => {
-                scope::current().is_some_and(|frame| frame.find(core, key).is_some())
-            }
-            State::Done | State::Seeking(_) => false,
-        };
-        let mut cx = Context::from_waker(std::task::Waker::noop());
-        match decided.then(|| Pin::new(self).poll(&mut cx))? {
-            Poll::Ready(outcome) => Some(outcome),
-            Poll::Pending => None,
-        }
-    }
-
     pub(crate) fn on_unavailable(self, on_unavailable: OnUnavailable) -> Self {
         Self { on_unavailable, ..self }
     }
 
-    fn in_state(state: State) -> Self {
-        Self { state, on_unavailable: OnUnavailable::Error, slot: None, refusal: None }
+    fn by(seek: Seek) -> Self {
+        Self { seek, on_unavailable: OnUnavailable::Error, slots: Slots::default() }
     }
 
-    fn poll_state(&mut self, cx: &mut Context<'_>) -> Poll<Result<Entered, LockError>> {
-        loop {
-            match std::mem::replace(&mut self.state, State::Done) {
-                State::Refused(error) => return Poll::Ready(Err(error)),
-                State::Skip => return Poll::Ready(Ok(Entered::unlocked())),
-                State::Start { core, key, settings } => {
-                    match scope::current().and_then(|frame| frame.find(&core, &key)) {
-                        None => {
-                            self.state = State::Seeking(Box::pin(async move {
-                                let hold = obtain(&core, &key.into(), &settings).await?;
-                                Ok(Entered::unlocked().with(settings).and(hold, None))
-                            }));
-                        }
-                        Some(frame) => match enter_nested(&frame, settings) {
-                            Ok(None) => {
-                                self.state = State::Seeking(Box::pin(async move {
-                                    wait_for_sibling(&frame, settings).await
-                                }));
-                            }
-                            Ok(Some(entered)) => return Poll::Ready(Ok(entered)),
-                            Err(error) => return Poll::Ready(Err(error)),
-                        },
-                    }
-                }
-                State::Seeking(mut seeking) => {
-                    let outcome = seeking.as_mut().poll(cx);
-                    if outcome.is_pending() {
-                        self.state = State::Seeking(seeking);
-                    }
-                    return outcome;
-                }
-                // Polled again after it was ready.
-                State::Done => return Poll::Pending,
+    /// What the call makes of how the way in ended.
+    fn settle(&self, outcome: Result<Entered, LockError>) -> Result<Entered, LockError> {
+        match (outcome, self.on_unavailable) {
+            (Err(error), OnUnavailable::RunUnlocked) if error.kind() == LockErrorKind::Backend => {
+                telemetry::runs_unlocked(&error);
+                Ok(Entered::unlocked())
             }
+            (outcome, _) => self.slots.fill(outcome),
         }
     }
 }
@@ -189,33 +114,89 @@ impl Future for Acquire {
     type Output = Result<Entered, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let outcome = ready!(self.poll_state(cx));
-        if let (Ok(entered), Some(slot)) = (&outcome, &self.slot)
-            && let Some(held) = entered.held_if_locked()
-        {
-            // Empty until now: this future is ready only once.
-            let _ = slot.set(held);
-        }
-        Poll::Ready(match (outcome, self.on_unavailable) {
-            (Err(error), OnUnavailable::RunUnlocked) if error.kind() == LockErrorKind::Backend => {
-                telemetry::runs_unlocked(&error);
-                Ok(Entered::unlocked())
-            }
-            (Err(error), _) => match &self.refusal {
-                None => Err(error),
-                Some(refusal) => {
-                    *refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                    Ok(Entered::unlocked())
-                }
-            },
-            (Ok(entered), _) => Ok(entered),
-        })
+        let outcome = ready!(Pin::new(&mut self.seek).poll(cx));
+        Poll::Ready(self.settle(outcome))
     }
 }
 
 impl fmt::Debug for Acquire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquire").finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "blocking")]
+impl Acquire {
+    /// Blocks until the lock is there. The waiting is done on the client's own thread, in the scope
+    /// of the caller.
+    pub(crate) fn enter_blocking(mut self) -> Result<Entered, LockError> {
+        let core = self.seek.core().cloned();
+        let outcome = match (self.seek.decide(), core) {
+            (Some(outcome), _) => outcome,
+            (None, None) => unreachable!("a way in that was begun before has no core"),
+            (None, Some(core)) => {
+                let seek = std::mem::replace(&mut self.seek, Seek::Done);
+                core.block_on(Scoped::new(seek, scope::current())).unwrap_or_else(|| {
+                    let text = "the client's thread could not be started, or ended: shut down, or \
+                                the system has no threads left";
+                    Err(LockError::new(LockErrorKind::ShutDown, text))
+                })
+            }
+        };
+        self.settle(outcome)
+    }
+}
+
+impl Seek {
+    /// Decides what can be decided without asking the store, or waiting for a sibling. Otherwise the
+    /// way in is begun, and not polled yet: its timers belong to the runtime that polls it first.
+    fn decide(&mut self) -> Option<Result<Entered, LockError>> {
+        let seeking: BoxFuture<_> = match std::mem::replace(self, Self::Done) {
+            Self::Refused(error) => return Some(Err(error)),
+            Self::Skip => return Some(Ok(Entered::unlocked())),
+            Self::StartAll { core, keys, settings } => Box::pin(enter_all(core, keys, settings)),
+            Self::StartOne { core, key, settings } => {
+                match scope::current().and_then(|frame| frame.find(&core, &key)) {
+                    None => Box::pin(async move {
+                        let hold = obtain(&core, &key.into(), &settings).await?;
+                        Ok(Entered::unlocked().with(settings).and(hold, None))
+                    }),
+                    Some(frame) => match enter_nested(&frame, settings).transpose() {
+                        None => Box::pin(async move { wait_for_sibling(&frame, settings).await }),
+                        decided => return decided,
+                    },
+                }
+            }
+            begun @ (Self::Done | Self::Seeking(_)) => {
+                *self = begun;
+                return None;
+            }
+        };
+        *self = Self::Seeking(seeking);
+        None
+    }
+
+    #[cfg(feature = "blocking")]
+    fn core(&self) -> Option<&Arc<Core>> {
+        match self {
+            Self::StartAll { core, .. } | Self::StartOne { core, .. } => Some(core),
+            Self::Done | Self::Refused(_) | Self::Seeking(_) | Self::Skip => None,
+        }
+    }
+}
+
+impl Future for Seek {
+    type Output = Result<Entered, LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(outcome) = self.decide() {
+            return Poll::Ready(outcome);
+        }
+        // Else polled again after it was ready.
+        let Self::Seeking(seeking) = &mut *self else { return Poll::Pending };
+        let outcome = ready!(seeking.as_mut().poll(cx));
+        *self = Self::Done;
+        Poll::Ready(outcome)
     }
 }
 

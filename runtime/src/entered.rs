@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 
+#[cfg(feature = "blocking")]
+use crate::driver::Core;
 use crate::error::LockError;
 use crate::held::HeldLock;
 use crate::hold::{Hold, Outcome};
@@ -133,6 +135,12 @@ impl Entered {
 
     pub(crate) fn leases(&self) -> impl Iterator<Item = &Arc<Lease>> {
         self.entries.iter().map(|entry| entry.hold.lease())
+    }
+
+    /// Whose holds these are; none for a body that runs unlocked.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn core(&self) -> Option<&Arc<Core>> {
+        self.entries.first.as_ref().map(|entry| entry.hold.core())
     }
 
     pub(crate) fn on_lost(&self) -> OnLost {

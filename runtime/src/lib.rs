@@ -96,6 +96,7 @@ mod running;
 mod schedule;
 mod scope;
 mod scoped;
+mod slot;
 mod telemetry;
 mod template;
 mod wait;
@@ -143,12 +144,20 @@ macro_rules! lock_key {
 /// template, in the order of their first appearance, and gives a [`LockKey`] that brings the settings
 /// along. What the place of use sets itself wins. Several locks are separated by `;`.
 ///
+/// A route reads `<sku_id as u64>` as that type and writes it again, so that `7` and `007` are one
+/// lock. `key` takes exactly the same type, here `&u64` (for `as str` a `&str`, for `as uuid` a
+/// `&uuid::Uuid`): so attribute and route have the same key for the same value, and no other spelling
+/// of it gets in.
+///
+/// The settings are `wait`, `lease`, `max_hold`, `fencing`, `max_waiters`, `on_lost`, `reentrant` and
+/// `strict`, as in [`distributed_lock`](macro@distributed_lock).
+///
 /// ```
 /// use distlock::{LockClient, LockError, distributed_lock, lock_template};
 ///
 /// lock_template! {
 ///     /// One item of the stock.
-///     pub STOCK = "stock:lock:<sku_id>", wait = "3s", lease = "10s";
+///     pub STOCK = "stock:lock:<sku_id as u64>", wait = "3s", lease = "10s";
 ///     NIGHTLY = "jobs:nightly", max_hold = "1h"
 /// }
 ///

@@ -1,5 +1,8 @@
 //! What the macros' expansions may name. Not part of the API: it changes without notice.
 
+use std::future::Future;
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::client::LockClient;
@@ -9,7 +12,9 @@ pub use core::clone::Clone;
 pub use core::fmt::{Debug, Formatter, Result as FmtResult};
 pub use core::marker::{Copy, Sized};
 pub use core::option::Option::{self, None, Some};
-pub use core::primitive::{bool, str};
+pub use core::primitive::{
+    bool, i8, i16, i32, i64, i128, isize, str, u8, u16, u32, u64, u128, usize,
+};
 pub use core::result::Result::{self, Err, Ok};
 pub use core::time::Duration;
 
@@ -17,12 +22,13 @@ pub use core::time::Duration;
 pub use distlock_macros::{lock_key, lock_template};
 
 pub use crate::client::default_client;
-pub use crate::enter::{Acquire, HeldSlot, Refusal};
+pub use crate::enter::Acquire;
 pub use crate::entered::Entered;
 pub use crate::error::LockError;
 pub use crate::key::{KeyBuilder, KeyPart, LockKey};
 pub use crate::options::{LockOptions, OnLost};
 pub use crate::running::{Failure, Inside, Running, Stage};
+pub use crate::slot::{HeldSlot, Refusal};
 pub use crate::template::Template;
 
 /// The client that `client = ...` names.
@@ -141,7 +147,7 @@ impl<T, E: From<LockError>> FromLockError for Result<T, E> {
     message = "`{Self}` cannot carry a `LockError`, and `fallback` has no answer for a lock that is lost while the body runs",
     label = "needs an answer for a lost lock",
     note = "make one of the error: `fallback_with = |error| …`,",
-    note = "or let the body run on after a loss: `on_lost = \"signal\"`"
+    note = "or have the value returned all the same: `on_lost = \"signal\"`, without `strict`"
 )]
 pub trait FromLostLock: Sized {
     fn from_lost_lock(error: LockError) -> Self;
@@ -153,6 +159,71 @@ impl<T: FromLockError> FromLostLock for T {
         T::from_lock_error(error)
     }
 }
+
+/// What `<… as uuid>` in a `lock_template!` takes.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no `uuid::Uuid`",
+    label = "the template reads this as a UUID",
+    note = "another spelling of the same UUID would be another lock: parse it first"
+)]
+pub trait UuidPart: KeyPart {}
+
+impl UuidPart for uuid::Uuid {}
+
+/// The value of a function that is not async: method calls find out whether it is a future.
+#[derive(Debug)]
+pub struct Returned<T>(PhantomData<T>, NoFuture);
+
+/// What is no future.
+#[derive(Clone, Copy, Debug)]
+pub struct NoFuture;
+
+/// What is one.
+#[derive(Debug)]
+pub struct AFuture<T>(PhantomData<T>);
+
+impl<T> Returned<T> {
+    #[must_use]
+    pub fn of(_value: &T) -> Self {
+        Self(PhantomData, NoFuture)
+    }
+}
+
+impl<T: Future> Returned<T> {
+    // Preferred to the method that is found by `Deref`.
+    #[must_use]
+    pub fn kind(&self) -> AFuture<T> {
+        AFuture(PhantomData)
+    }
+}
+
+impl<T> Deref for Returned<T> {
+    type Target = NoFuture;
+
+    fn deref(&self) -> &NoFuture {
+        &self.1
+    }
+}
+
+impl NoFuture {
+    #[must_use]
+    pub fn kind(self) -> Self {
+        self
+    }
+}
+
+/// Refuses a future.
+pub fn no_future(_kind: impl IsNoFuture) {}
+
+/// What a function that is not async may return.
+#[diagnostic::on_unimplemented(
+    message = "a function that returns a future would release the lock before the future has done its work",
+    label = "is a future",
+    note = "write `async fn`"
+)]
+pub trait IsNoFuture {}
+
+impl IsNoFuture for NoFuture {}
 
 /// What `key = …` takes besides a template.
 #[diagnostic::on_unimplemented(

@@ -28,6 +28,11 @@ pub(super) fn scope<F: Future>(client: LockClient, future: F) -> impl Future<Out
     SCOPED.scope(client, future)
 }
 
+#[cfg(feature = "blocking")]
+pub(super) fn scope_blocking<T>(client: LockClient, body: impl FnOnce() -> T) -> T {
+    SCOPED.sync_scope(client, body)
+}
+
 /// The nearest scope's client, else the installed one.
 pub fn default_client() -> Result<LockClient, LockError> {
     SCOPED.try_with(Clone::clone).ok().or_else(|| INSTALLED.get().cloned()).ok_or_else(|| {

@@ -144,6 +144,11 @@ impl LockClient {
         default::scope(self.clone(), future)
     }
 
+    #[cfg(feature = "blocking")]
+    pub(crate) fn scope_default_blocking<T>(&self, body: impl FnOnce() -> T) -> T {
+        default::scope_blocking(self.clone(), body)
+    }
+
     /// Says who holds `key`, asked from the store itself: the owner string, and how long it lasts if
     /// nobody renews it. `None` if it is free.
     ///
@@ -206,11 +211,6 @@ impl LockClient {
     #[must_use]
     pub fn instance(&self) -> &str {
         self.0.core.instance().name()
-    }
-
-    #[cfg(feature = "blocking")]
-    pub(crate) fn core(&self) -> &Core {
-        &self.0.core
     }
 
     /// The key as it stands in the store.

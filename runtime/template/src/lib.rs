@@ -10,5 +10,5 @@ mod suggest;
 pub use duration::{DurationError, MAX_DURATION, duration};
 pub use escape::{Escaped, is_encoded};
 pub use grammar::{Placeholder, Segment, Template, TemplateError};
-pub use route::{RoutePart, RouteSource, ValueType};
+pub use route::{RoutePart, RouteSource, ValueType, split_type};
 pub use suggest::nearest;

@@ -103,8 +103,14 @@ fn read(text: &str) -> Result<RoutePart<'_>, Refusal> {
     Ok(RoutePart { source, value_type })
 }
 
-/// `sku_id` and `u64` of `sku_id as u64`.
-fn split_type(text: &str) -> (&str, Option<&str>) {
+/// Takes the text of a placeholder apart: `sku_id` and `u64` of `sku_id as u64`.
+///
+/// ```
+/// assert_eq!(distlock_template::split_type("sku_id as u64"), ("sku_id", Some("u64")));
+/// assert_eq!(distlock_template::split_type("sku_id"), ("sku_id", None));
+/// ```
+#[must_use]
+pub fn split_type(text: &str) -> (&str, Option<&str>) {
     let typed = text.rsplit_once(char::is_whitespace).and_then(|(rest, name)| {
         let part = rest.trim_end().strip_suffix("as")?;
         part.ends_with(char::is_whitespace).then(|| (part.trim_end(), Some(name)))
