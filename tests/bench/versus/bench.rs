@@ -42,8 +42,10 @@ impl Bench {
     ) {
         for number in 0..=self.options.rounds * parts {
             let round = if number == 0 { Round::Counted } else { Round::Timed };
-            let mut order = contestants.to_vec();
-            order.rotate_left(number % contestants.len().max(1));
+            let admitted = contestants.iter().filter(|name| self.options.admits(**name));
+            let mut order: Vec<_> = admitted.copied().collect();
+            let first = number % order.len().max(1);
+            order.rotate_left(first);
             for contestant in order {
                 eprintln!("  round {number}: {}", contestant.text());
                 self.server.forget_everything();
