@@ -1,32 +1,21 @@
 //! The number by which a storage refuses the write of a stale holder.
 //!
-//! No lock can stop a process that was frozen inside one poll from finishing that poll's write after
-//! somebody else got the lock. The storage can, if every write carries the holder's token and the
-//! storage takes none that is lower than one it has seen:
-//!
-//! ```sql
-//! UPDATE stock SET items = ?1, fence = ?2 WHERE sku_id = ?3 AND fence <= ?2
-//! ```
-//!
-//! A write that changes no row came from a stale holder.
-//!
-//! # What is guaranteed
-//!
-//! Tokens of a key grow from hold to hold, for as long as its counter is kept in the store (24 hours
-//! after the last use by default, [`keep_fence`](crate::LockClientBuilder::keep_fence)). They grow
-//! also when the counter is lost (expiry, a restart without data, failover to a replica that lags),
-//! as long as the clock of the server that grants is not behind the last token. Within one hold,
-//! nested calls included, the token stays the same.
-//!
-//! # What is not
-//!
-//! That tokens are consecutive, or comparable between keys.
+//! A token is drawn in the store, in one order with the grants; what is promised of it stands at its
+//! type. What the storage does with it is left to the storage.
 
 use std::fmt;
 
 /// A fencing token: higher than every token of the same key that was drawn in an earlier hold.
 ///
-/// It fits in 53 bits, so that JSON numbers, SQL `BIGINT`s and Lua keep it exactly.
+/// No lock can stop a process that was frozen inside one poll from finishing that poll's write after
+/// somebody else got the lock. The storage can, if every write carries the holder's token and the
+/// storage takes none that is lower than one it has seen:
+///
+/// ```sql
+/// UPDATE stock SET items = $1, fence = $2 WHERE sku_id = $3 AND fence <= $2
+/// ```
+///
+/// A write that changes no row came from a stale holder. `examples/fenced_store.rs` shows it happen.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock::LockError> {
@@ -40,6 +29,44 @@ use std::fmt;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # To another service
+///
+/// Where the storage stands behind a service, the token travels with the request, under the name
+/// [`HEADER`](Self::HEADER):
+///
+#[cfg_attr(feature = "tonic", doc = "```")]
+#[cfg_attr(not(feature = "tonic"), doc = "```ignore")]
+/// # fn demo(
+/// #     token: distlock::FencingToken,
+/// #     mut http_request: http::Request<()>,
+/// #     mut grpc_request: tonic::Request<()>,
+/// # ) -> Option<u64> {
+/// use distlock::FencingToken;
+///
+/// // As an HTTP header, and as metadata of a gRPC request:
+/// http_request.headers_mut().insert(FencingToken::HEADER, token.get().into());
+/// grpc_request.metadata_mut().insert(FencingToken::HEADER, token.get().into());
+///
+/// // The other side hands the number on to its storage.
+/// let token: u64 = http_request.headers().get(FencingToken::HEADER)?.to_str().ok()?.parse().ok()?;
+/// let token: u64 = grpc_request.metadata().get(FencingToken::HEADER)?.to_str().ok()?.parse().ok()?;
+/// # Some(token)
+/// # }
+/// ```
+///
+/// # What is guaranteed
+///
+/// Tokens of a key grow from hold to hold, for as long as its counter is kept in the store (24 hours
+/// after the last use by default, [`keep_fence`](crate::LockClientBuilder::keep_fence)). They grow
+/// also when the counter is lost (expiry, a restart without data, failover to a replica that lags),
+/// as long as the clock of the server that grants is not behind the last token. Within one hold,
+/// nested calls included, the token stays the same. It fits in 53 bits, so that JSON numbers, SQL
+/// `BIGINT`s and Lua keep it exactly.
+///
+/// # What is not
+///
+/// That tokens are consecutive, or comparable between keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
