@@ -752,3 +752,50 @@ async fn try_that_is_never_polled_again_is_in_nobodys_way() {
         scene.freed(ms(700)).await;
     }
 }
+
+/// k160, R13: errors of every kind at random for a while, then all is as before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_of_every_kind_for_a_while_leave_nothing_broken() {
+    let (scene, inside) = (Scene::new(), Inside::default());
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let client = scene.builder().lease(ms(1_500)).wait(ms(20_000)).build().unwrap();
+        let (key, inside) = (scene.key.clone(), inside.clone());
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..25 {
+                let call = client.on(&key).run(|_| async {
+                    let _visit = inside.enter();
+                    tokio::time::sleep(ms(5)).await;
+                });
+                call.await.unwrap();
+            }
+        }));
+    }
+    let nemesis = async {
+        for round in 0..60 {
+            let (proxy, command) = (&scene.proxy, ["SET", "EVALSHA"][round % 2]);
+            match round % 7 {
+                0 => proxy.answer_next(command, "-LOADING Redis is loading"),
+                1 => proxy.answer_next(command, "-READONLY a replica"),
+                2 => proxy.answer_next(command, "-ERR something unheard of"),
+                3 => proxy.cut_at_next_reply(command),
+                4 => proxy.cut_at_next_request(command),
+                5 => proxy.answer_next(command, "-NOSCRIPT No matching script"),
+                _ => proxy.delay_next_reply(command, ms(60)),
+            }
+            tokio::time::sleep(ms(20)).await;
+        }
+        scene.proxy.heal();
+    };
+    let all = async {
+        for task in tasks {
+            task.await.unwrap();
+        }
+    };
+
+    tokio::join!(all, nemesis);
+
+    assert_eq!((inside.total(), inside.most()), (75, 1));
+    scene.freed(ms(2_000)).await;
+    queued_at(&scene.server, &scene.key, 0).await;
+}
