@@ -230,14 +230,15 @@ impl View {
             return Err(over.error(key, false));
         }
         let core = self.core.upgrade().ok_or_else(|| Over::Released.error(key, false))?;
-        let lease = lease.min(self.lease.limit().since(core.now()));
         let request = async {
             let channel = core.channel().await?;
             let sent_at = core.now();
+            // Only now: connecting may have taken its time.
+            let lease = lease.min(self.lease.limit().since(sent_at));
             let renewal = Renewal { lock: self.lease.lock().clone(), lease };
-            Ok((sent_at, channel.renew(&[renewal]).await?))
+            Ok((sent_at, lease, channel.renew(&[renewal]).await?))
         };
-        let (sent_at, replies) =
+        let (sent_at, lease, replies) =
             request.await.map_err(|error| refusal::store(error).with_key(key))?;
         if replies.first() == Some(&Renewed::Renewed) {
             core.change(|state| state.watchdog.extended(self.id, sent_at, lease));
