@@ -330,12 +330,14 @@ async fn survives(scene: &Scene, client: &LockClient, lease: Duration, last: Dur
         tokio::time::sleep(last).await;
     });
     let outcome = call.await;
-    assert_eq!(inside.most(), 1, "two bodies at once");
     rivals.abort();
-    if let Err(error) = &outcome {
-        println!("{error}");
+    let survived = outcome.is_ok();
+    match outcome {
+        Ok(()) => assert_eq!(inside.most(), 1, "two bodies at once"),
+        // A lost body is not polled any more, but dropped only when its task has its turn.
+        Err(error) => println!("{error}"),
     }
-    outcome.is_ok()
+    survived
 }
 
 /// a1: one renewal is answered late, the next one never.
@@ -346,7 +348,7 @@ async fn late_and_lost_renewals_are_tried_again_in_time() {
     scene.proxy.delay_next_reply("EVALSHA", ms(350));
     scene.proxy.drop_next_reply("EVALSHA");
 
-    assert!(survives(&scene, &client, ms(1_000), ms(2_500)).await);
+    assert!(survives(&scene, &client, ms(1_500), ms(3_000)).await);
 }
 
 /// b26: errors that pass.
@@ -358,7 +360,7 @@ async fn renewal_that_is_refused_for_a_moment_is_tried_again() {
         scene.proxy.answer_next("EVALSHA", answer);
     }
 
-    assert!(survives(&scene, &client, ms(600), ms(1_500)).await);
+    assert!(survives(&scene, &client, ms(900), ms(2_000)).await);
 }
 
 /// b25: all connections are gone, and none is to be had for a moment.
@@ -376,7 +378,7 @@ async fn hold_outlasts_a_reconnect() {
         }
     };
 
-    let (survived, ()) = tokio::join!(survives(&scene, &client, ms(600), ms(2_000)), fault);
+    let (survived, ()) = tokio::join!(survives(&scene, &client, ms(900), ms(2_000)), fault);
 
     assert!(survived);
 }
@@ -388,13 +390,13 @@ async fn hold_outlasts_a_reconnect_over_a_slow_network() {
     let client = scene.builder().response_timeout(ms(1_000)).connect_timeout(ms(1_000));
     let client = client.build().unwrap();
     client.on("warm").acquire().await.unwrap().release().await.unwrap();
-    scene.proxy.delay_replies(ms(60));
+    scene.proxy.delay_replies(ms(90));
     let fault = async {
-        tokio::time::sleep(ms(500)).await;
+        tokio::time::sleep(ms(700)).await;
         scene.proxy.cut();
     };
 
-    let (survived, ()) = tokio::join!(survives(&scene, &client, ms(1_000), ms(1_500)), fault);
+    let (survived, ()) = tokio::join!(survives(&scene, &client, ms(1_500), ms(2_200)), fault);
 
     assert!(survived);
 }
@@ -410,7 +412,7 @@ async fn hold_outlasts_a_dead_connection() {
         scene.proxy.heal();
     };
 
-    let (survived, ()) = tokio::join!(survives(&scene, &client, ms(1_000), ms(2_000)), fault);
+    let (survived, ()) = tokio::join!(survives(&scene, &client, ms(2_000), ms(3_000)), fault);
 
     assert!(survived);
 }
@@ -798,4 +800,28 @@ async fn errors_of_every_kind_for_a_while_leave_nothing_broken() {
     assert_eq!((inside.total(), inside.most()), (75, 1));
     scene.freed(ms(2_000)).await;
     queued_at(&scene.server, &scene.key, 0).await;
+}
+
+/// b28: however long it takes until a renewal is sent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn extend_that_is_slow_to_be_sent_does_not_reach_past_max_hold() {
+    let scene = Scene::new();
+    let client = scene.builder().connect_timeout(ms(2_000)).response_timeout(ms(1_000));
+    let client = scene.warm(client).await;
+    let (start, cap) = (Instant::now(), ms(1_500));
+    let guard = client.on(&scene.key).lease(ms(1_000)).max_hold(cap).acquire().await.unwrap();
+    scene.proxy.delay_replies(ms(200));
+    // On a runtime of its own, which has to connect first.
+    let held = (*guard).clone();
+    let extended = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(held.extend(ms(60_000)))
+    });
+
+    extended.await.unwrap().unwrap();
+
+    let left: u64 = scene.server.connection().await.pttl(&scene.key).await.unwrap();
+    let end = start.elapsed() + ms(left);
+    assert!(end <= cap + ms(50), "the key lasts until {end:?}");
+    drop(guard);
 }

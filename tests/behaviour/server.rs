@@ -146,7 +146,7 @@ async fn hold_and_wait_outlast_a_server_that_is_read_only_for_a_moment() {
         call.await.unwrap().unwrap().release().await.unwrap();
     };
 
-    body_with(&client, "read-only", (ms(1_000), ms(1_500)), fault).await.unwrap();
+    body_with(&client, "read-only", (ms(1_500), ms(2_000)), fault).await.unwrap();
 
     assert_eq!(owner(&server, "read-only").await, None);
 }
@@ -166,7 +166,7 @@ async fn forgotten_scripts_are_sent_again() {
         drop(waiter);
     };
 
-    body_with(&client, "scripts", (ms(300), ms(1_200)), fault).await.unwrap();
+    body_with(&client, "scripts", (ms(600), ms(1_500)), fault).await.unwrap();
 
     run(&server, &["SCRIPT", "FLUSH"]).await;
     let guard = client.on("scripts").acquire().await.unwrap();
@@ -190,7 +190,7 @@ async fn killed_clients_come_back() {
         }
     };
 
-    body_with(&client, "killed", (ms(600), ms(1_000)), fault).await.unwrap();
+    body_with(&client, "killed", (ms(1_000), ms(1_200)), fault).await.unwrap();
 
     let start = Instant::now();
     waiter.unwrap().await.unwrap().unwrap().release().await.unwrap();
@@ -359,7 +359,7 @@ async fn full_server_keeps_what_is_held() {
         assert!(error.to_string().contains("OOM"), "{error}");
     };
 
-    body_with(&client, "full", (ms(600), ms(1_000)), fault).await.unwrap();
+    body_with(&client, "full", (ms(900), ms(1_200)), fault).await.unwrap();
 
     assert_eq!(owner(&server, "full").await, None);
 }
