@@ -136,6 +136,33 @@ on_every_store! {
     }
 }
 
+on_every_store! {
+    async fn task_reenters_the_lock_after_its_client_has_left(store: Store) {
+        let (client, key) = (store.client(), unique_key("layer"));
+        let (entered, door) = (Door::open(), Door::closed());
+        let nested = (client.clone(), key.clone(), entered.clone(), door.clone());
+        let handler = move || {
+            let (client, key, entered, door) = nested.clone();
+            async move {
+                door.pass().await;
+                let request = client.lock(LockKey::literal(key)).wait(Duration::ZERO);
+                request.run(|_| async move { entered.pass().await }).await.unwrap();
+            }
+        };
+        let method = on_post(handler).route_layer(FinishLayer::new());
+        let app = Router::new().route("/", method.route_layer(LockLayer::new(&client, key.clone())));
+        let asked = tokio::spawn(async move { ask(&app, post("/")).await });
+        door.wait_for_entry(1).await;
+
+        asked.abort();
+        assert!(asked.await.is_err());
+        door.let_in(1);
+
+        eventually("it has entered", SOON, async || entered.finished() == 1).await;
+        eventually("the lock is free", PROMPTLY, async || is_free(&store, &key).await).await;
+    }
+}
+
 #[tokio::test]
 async fn panic_in_the_task_is_the_caller_s() {
     let client = LockClient::in_memory();

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use distlock::layer::{FinishLayer, LockLayer, LockService};
+use distlock::layer::{FinishLayer, Hold, LockLayer, LockService};
 use distlock::{HeldLock, LockClient, LockError, LockKey};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -131,12 +131,20 @@ async fn deadline_of_the_call_is_the_answer_when_it_cuts_the_wait() {
     let mut client = connect(serve(Server::builder().add_service(service)).await).await;
     let _held = hold(&store.client(), &format!("{prefix}:north")).await;
 
-    let mut request = count();
-    request.set_timeout(Duration::from_millis(300));
-    let status = client.count(request).await.unwrap_err();
-
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
-    assert!(status.message().contains("own deadline"), "the layer's, not the transport's");
+    // The timers of client and transport run out 20 milliseconds later; on a busy machine they may
+    // be first now and then.
+    let mut statuses = Vec::new();
+    for _ in 0..10 {
+        let mut request = count();
+        request.set_timeout(Duration::from_millis(300));
+        let status = client.count(request).await.unwrap_err();
+        if status.message().contains("own deadline") {
+            assert_eq!(status.code(), Code::DeadlineExceeded);
+            return;
+        }
+        statuses.push(status);
+    }
+    panic!("never the layer's answer: {statuses:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -171,6 +179,18 @@ async fn lock_lost_in_mid_call_is_aborted_with_an_unknown_outcome() {
     let status = tokio::time::timeout(SOON, asked).await.unwrap().unwrap().unwrap_err();
     assert_eq!(status.code(), Code::Aborted);
     assert!(status.message().contains("is unknown"), "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_held_until_the_body_ends_is_free_when_the_call_is_over() {
+    let (store, prefix) = (Store::redis(), unique_key("layer"));
+    let lock = layer(&store.client(), &prefix).hold(Hold::UntilBodyEnd);
+    let service = lock.named_layer(StockServer::new(Probe(Door::open())));
+    let mut client = connect(serve(Server::builder().add_service(service)).await).await;
+    for _ in 0..10 {
+        client.deduct(deduct()).await.unwrap();
+        assert_eq!(store.owner_of(&format!("{prefix}:north")).await, None);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -40,7 +40,7 @@ async fn client_leaves(version: Version) {
     let (store, key) = (Store::redis(), unique_key("layer"));
     let door = Door::closed();
     let address = serve(slow(LockLayer::new(&store.client(), key.clone()), &door)).await;
-    let mut slowest = Duration::ZERO;
+    let mut times = Vec::new();
     for round in 1..=100 {
         let mut connection = Connection::open(address, version).await;
         let asked = tokio::spawn(async move { connection.send(post("/")).await.map(drop) });
@@ -50,11 +50,13 @@ async fn client_leaves(version: Version) {
         asked.abort();
         assert!(asked.await.is_err());
 
-        slowest = slowest.max(wait_until_free(&store, &key).await);
+        times.push(wait_until_free(&store, &key).await);
     }
-    assert!(slowest <= PROMPTLY, "{slowest:?}");
+    times.sort_unstable();
+    let (median, slowest) = (times[50], times[99]);
+    println!("{version:?}: free {median:.1?} after a client had left, {slowest:.1?} at the latest");
+    assert!(median <= Duration::from_millis(200) && slowest <= PROMPTLY, "{times:?}");
     assert_eq!(door.finished(), 0);
-    println!("slowest of 100 releases after a client had left over {version:?}: {slowest:.1?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
