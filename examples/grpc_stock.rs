@@ -12,7 +12,7 @@
 //! $ cargo run --features web --example grpc_stock -- deduct http://127.0.0.1:5000 7
 //! sold: true, 99 left
 //! $ cargo run --features web --example grpc_stock -- count http://127.0.0.1:5000 north
-//! 9900 items, counted under stock:count:north
+//! 9999 items, counted under stock:count:north
 //! $ cargo run --features web --example grpc_stock -- count http://127.0.0.1:5000
 //! InvalidArgument: A part of the request that names what to work on is missing, malformed or too long. Nothing was done.
 //! ```
