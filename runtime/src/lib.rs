@@ -63,6 +63,9 @@
 //! | `blocking` | no | `LockClient::blocking`: calls that block, for code that is not async |
 //! | `tracing` | no | losses, failed renewals and unanswered releases as `tracing` events |
 
+// Without a store over a network, what guards against the network has no caller.
+#![cfg_attr(not(feature = "redis"), allow(dead_code))]
+
 #[doc(hidden)]
 #[path = "private.rs"]
 pub mod __private;

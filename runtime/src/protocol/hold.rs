@@ -250,7 +250,7 @@ mod tests {
             match hold.step(now) {
                 Step::Wait(next) => now = next,
                 Step::Renew(lease) => {
-                    assert!(now + lease <= limit, "renewed to {:?} past the limit", lease);
+                    assert!(now + lease <= limit, "renewed to {lease:?} past the limit");
                     hold.renewed(now, lease);
                 }
                 Step::End(end) => break end,
