@@ -260,7 +260,10 @@ impl Waiting {
     pub(crate) fn pass_on(&mut self, lock: &Lock, granted: Granted) -> bool {
         let now = self.clock.now();
         let Some(queue) = self.keys.get_mut(&lock.key) else { return false };
-        if queue.offer.is_some() || queue.awake().next().is_none() {
+        let heir = queue.awake().next().and_then(|ticket| queue.waiters.get(&ticket));
+        // A TTL never gets shorter: who wants a shorter lease gets it from the store.
+        let fits = heir.is_some_and(|heir| heir.lease >= granted.lease);
+        if queue.offer.is_some() || !fits {
             return false;
         }
         let turn = queue.turn_of(&lock.owner).and_then(|turn| turn.pass(now, self.hand_off));
