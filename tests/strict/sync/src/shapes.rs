@@ -57,6 +57,7 @@ pub fn exits(id: Option<u64>, order: &Order) -> Result<Option<HeldLock>, LockErr
     when = a > 0,
     crate = locks,
 )]
+#[must_use]
 pub fn expressions(client: Arc<LockClient>, a: u64, b: u64) -> String {
     client.instance().len().to_string() + &(a + b).to_string()
 }
