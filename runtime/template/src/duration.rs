@@ -100,8 +100,10 @@ impl<'t> Part<'t> {
         if malformed {
             return Err(DurationError::new(format!("`{text}` is no duration; {EXAMPLES}")));
         }
+        let before = &text[..text.len() - rest.len()];
         let (unit, rest) = split_at_first(after, |c| c.is_ascii_digit());
-        let unit = find_unit(text, rest.is_empty(), number, unit)?;
+        let known = UNITS.iter().find(|known| known.name == unit);
+        let unit = known.ok_or_else(|| no_unit(text, before, number, unit))?;
         Ok(Self {
             value: scale(whole, fraction, unit),
             unit,
@@ -111,19 +113,12 @@ impl<'t> Part<'t> {
     }
 }
 
-fn find_unit(
-    text: &str,
-    is_last: bool,
-    number: &str,
-    unit: &str,
-) -> Result<&'static Unit, DurationError> {
-    if let Some(unit) = UNITS.iter().find(|known| known.name == unit) {
-        return Ok(unit);
-    }
-    let before = &text[..text.len() - number.len() - unit.len()];
+/// Says what is wrong with `unit`, which stands in `text` after `before` and `number`.
+fn no_unit(text: &str, before: &str, number: &str, unit: &str) -> DurationError {
+    let is_last = text.len() == before.len() + number.len() + unit.len();
     let bare = unit.trim().trim_end_matches('.').to_lowercase();
     let meant = UNITS.iter().find(|known| known.name == bare || known.spellings.contains(&&*bare));
-    Err(DurationError::new(match meant {
+    DurationError::new(match meant {
         _ if unit.is_empty() => {
             let meant = previous_unit_below(before).unwrap_or("s");
             format!("`{text}` has no unit; did you mean `{text}{meant}`?")
@@ -137,7 +132,7 @@ fn find_unit(
             format!("`{text}` has {fault}; did you mean `{before}{number}{}`?", meant.name)
         }
         _ => format!("`{text}` has the unknown unit `{unit}`; {EXAMPLES}"),
-    }))
+    })
 }
 
 /// The unit that is missing in `1m30`: the one below the last that is there.

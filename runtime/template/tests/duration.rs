@@ -93,6 +93,11 @@ fn what_is_no_number_is_refused() {
 }
 
 #[test]
+fn what_follows_an_unknown_unit_may_be_of_any_script() {
+    assert!(refusal("1x2\u{10a3f}").contains("unknown unit `x`"));
+}
+
+#[test]
 fn the_longest_is_365_days() {
     assert_eq!(duration("8760h"), Ok(MAX_DURATION));
     for text in ["8760h1ms", "99999999999999999999999999999999999999999h", "18446744073709551616s"]
