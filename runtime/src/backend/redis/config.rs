@@ -77,7 +77,8 @@ fn masked(url: &str) -> String {
     let rest = match rest.rsplit_once('@') {
         None => rest.to_owned(),
         Some((user, host)) => match user.split_once(':') {
-            None => format!("{user}@{host}"),
+            // Perhaps a password whose colon was forgotten.
+            None => format!("***@{host}"),
             Some((user, _)) => format!("{user}:***@{host}"),
         },
     };
@@ -88,11 +89,14 @@ fn masked(url: &str) -> String {
 
 fn masked_pair(pair: &str) -> Cow<'_, str> {
     match pair.split_once('=') {
-        Some((name, _)) if name.starts_with("pass") => format!("{name}=***").into(),
+        // Not the other way round: `pass` has many spellings, percent-encoded ones included.
+        Some((name, _)) if !SHOWN.contains(&name) => format!("{name}=***").into(),
         _ => pair.into(),
     }
 }
 
+/// What in the query of a URL is no secret.
+const SHOWN: [&str; 3] = ["db", "protocol", "user"];
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const DEFAULT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -130,6 +134,8 @@ mod tests {
             "redis://app:secret@host:99999",
             "redis://:sec@ret@host:x",
             "app:secret@host",
+            "redis://secret@host/abc",
+            "unix:///run/redis.sock?%70ass=secret&db=x",
             "unix:///run/redis.sock?pass=secret&db=x",
             "redis://host/abc?db=2&password=secret",
             "redis://0.0.0.0",
