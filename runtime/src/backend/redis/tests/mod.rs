@@ -11,6 +11,7 @@ use crate::backend::{Acquired, Contended, Released, Renewal, Renewed, StoreError
 
 mod cluster;
 mod faults;
+mod fuzz;
 mod old;
 mod rights;
 mod runtimes;
