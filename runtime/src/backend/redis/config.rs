@@ -71,7 +71,10 @@ pub(crate) fn config_from_url(url: &str) -> StoreResult<RedisConfig> {
 
 /// The URL without what may be a password, also where it is no URL at all.
 fn masked(url: &str) -> String {
-    let scheme = url.find("://").map_or(0, |at| at + 3);
+    let is_scheme = |at: &usize| {
+        url[..*at].chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+    };
+    let scheme = url.find("://").filter(is_scheme).map_or(0, |at| at + 3);
     let (scheme, rest) = url.split_at(scheme);
     // The last `@`: a password with an unencoded `@` or `/` in it is a common reason to be here.
     let rest = match rest.rsplit_once('@') {
@@ -135,6 +138,7 @@ mod tests {
             "redis://:sec@ret@host:x",
             "app:secret@host",
             "redis://secret@host/abc",
+            ":secret@host://",
             "unix:///run/redis.sock?%70ass=secret&db=x",
             "unix:///run/redis.sock?pass=secret&db=x",
             "redis://host/abc?db=2&password=secret",
