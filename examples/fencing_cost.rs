@@ -43,7 +43,6 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use crate::support::{Data, RedisServer};
 
-#[allow(unused_macros)]
 #[path = "../tests/support/mod.rs"]
 mod support;
 

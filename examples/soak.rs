@@ -36,7 +36,6 @@ use tokio::runtime::Handle;
 
 use self::support::RedisServer;
 
-#[allow(unused_macros)]
 #[path = "../tests/support/mod.rs"]
 mod support;
 

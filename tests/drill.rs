@@ -19,7 +19,6 @@ mod plan;
 mod report;
 #[path = "../examples/drill/run.rs"]
 mod run;
-#[allow(unused_macros)]
 #[path = "support/mod.rs"]
 mod support;
 #[path = "../examples/drill/table.rs"]

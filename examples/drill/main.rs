@@ -54,7 +54,6 @@ mod judge;
 mod plan;
 mod report;
 mod run;
-#[allow(unused_macros)]
 #[path = "../../tests/support/mod.rs"]
 mod support;
 mod table;
