@@ -72,7 +72,7 @@ impl Length {
         match fastrand::u32(..100) {
             0..40 => Self::Short,
             40..86 => Self::Usual,
-            86..88 => Self::Long,
+            86..89 => Self::Long,
             _ => Self::Blocking,
         }
     }
@@ -168,7 +168,7 @@ impl Section {
         match self.length {
             Length::Short => 1,
             Length::Usual => fastrand::u32(3..10),
-            Length::Long => 150,
+            Length::Long => 180,
             Length::Blocking => 2,
         }
     }
