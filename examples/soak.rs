@@ -9,7 +9,8 @@
 //! cargo run --release --example soak -- 100000 1.5      # keys, minutes of contention
 //! ```
 //!
-//! It starts `redis-server` from the PATH. The output ends like
+//! It starts `redis-server` from the PATH, and reads its own figures from `/proc`, so it needs Linux.
+//! The output ends like
 //!
 //! ```text
 //!                                  before         keys   contention

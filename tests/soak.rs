@@ -1,5 +1,7 @@
 //! The soak of `examples/soak.rs`, as short as a test must be.
 
+#![cfg(target_os = "linux")]
+
 use std::time::Duration;
 
 use crate::example::{Size, soak};

@@ -25,7 +25,8 @@
 //! - nothing hung, no refusal came much later than `wait`, everybody worked again soon after each
 //!   fault, and at the end nothing was left in Redis.
 //!
-//! The output ends with a table like
+//! The output ends with a table like the following. Everybody has recovered from a fault when each
+//! process has done work on some key, and some process on each key, that began after the fault's end.
 //!
 //! ```text
 //!                                                 bodies ticks in   stale           recovered within
