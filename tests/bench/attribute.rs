@@ -95,8 +95,7 @@ fn write_package(at: &Path) -> Outcome {
     let runtime = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime");
     let manifest = format!(
         "[package]\nname = \"many\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n\
-         [dependencies]\ndistlock = {{ path = {:?}, features = [\"blocking\"] }}\n\n\
-         [profile.check]\ninherits = \"dev\"\n",
+         [dependencies]\ndistlock = {{ path = {:?}, features = [\"blocking\"] }}\n",
         fs::canonicalize(runtime)?
     );
     fs::write(at.join("Cargo.toml"), manifest)?;
