@@ -16,45 +16,45 @@ use crate::schedule::Schedule;
 /// Names a release in the backlog.
 pub(crate) type ReleaseId = u64;
 
-/// The releases under way in the background.
-#[derive(Debug)]
-pub(crate) struct Backlog {
-    releases: HashMap<ReleaseId, Pending>,
+/// The releases under way in the background, on channels of the kind `C`.
+#[derive(Clone, Debug)]
+pub(crate) struct Backlog<C = Arc<dyn Channel>> {
+    releases: HashMap<ReleaseId, Pending<C>>,
     due: Schedule<ReleaseId>,
     next_id: ReleaseId,
 }
 
-#[derive(Debug)]
-struct Pending {
-    release: Release,
+#[derive(Clone, Debug, Hash)]
+struct Pending<C> {
+    release: Release<C>,
     failures: u32,
     due: Timestamp,
 }
 
 /// A release that is owed.
-#[derive(Clone, Debug)]
-pub(crate) struct Release {
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct Release<C = Arc<dyn Channel>> {
     pub(crate) lock: Lock,
-    pub(crate) proof: Proof,
+    pub(crate) proof: Proof<C>,
     /// When the lease has ended at the latest, if the last send took effect.
     pub(crate) until: Timestamp,
 }
 
 /// Which answer settles a release.
-#[derive(Clone, Debug)]
-pub(crate) enum Proof {
+#[derive(Clone, Debug, Hash)]
+pub(crate) enum Proof<C = Arc<dyn Channel>> {
     /// Any answer: all that was sent for the owner before has been answered.
     AnyAnswer,
     /// Any answer on this channel, since it comes after whatever was sent there; elsewhere only that
     /// there was something to release.
-    AnswerOn(Arc<dyn Channel>),
+    AnswerOn(C),
     /// Only that there was something to release: an earlier send may still take effect.
     FoundOne,
     /// No answer: besides what there is to release, an earlier send may still take effect.
     Nothing,
 }
 
-impl Release {
+impl<C> Release<C> {
     /// The release of a grant whose sends were answered, save those that are marked as uncertain.
     pub(crate) fn of_grant(lock: Lock, granted: Granted, now: Timestamp) -> Self {
         if granted.uncertain_until > now {
@@ -66,20 +66,20 @@ impl Release {
 
 /// A release to send now.
 #[derive(Debug)]
-pub(crate) struct Errand {
+pub(crate) struct Errand<C = Arc<dyn Channel>> {
     pub(crate) id: ReleaseId,
     pub(crate) lock: Lock,
     /// Where to send it; the driver's own channel if there is none.
-    pub(crate) channel: Option<Arc<dyn Channel>>,
+    pub(crate) channel: Option<C>,
 }
 
-impl Backlog {
+impl<C: Clone> Backlog<C> {
     pub(crate) fn new() -> Self {
         Self { releases: HashMap::new(), due: Schedule::new(), next_id: 0 }
     }
 
     /// Takes a release over.
-    pub(crate) fn add(&mut self, release: Release) {
+    pub(crate) fn add(&mut self, release: Release<C>) {
         let id = self.next_id;
         self.next_id += 1;
         let mut pending = Pending { release, failures: 0, due: Timestamp::NEVER };
@@ -88,7 +88,7 @@ impl Backlog {
     }
 
     /// What is due at `now`.
-    pub(crate) fn step(&mut self, now: Timestamp, errands: &mut Vec<Errand>) {
+    pub(crate) fn step(&mut self, now: Timestamp, errands: &mut Vec<Errand<C>>) {
         while let Some(id) = self.due.pop(now) {
             let Some(pending) = self.releases.get_mut(&id) else { continue };
             pending.due = Timestamp::NEVER;
@@ -97,7 +97,7 @@ impl Backlog {
                 continue;
             }
             let channel = match &pending.release.proof {
-                Proof::AnswerOn(channel) => Some(Arc::clone(channel)),
+                Proof::AnswerOn(channel) => Some(channel.clone()),
                 Proof::AnyAnswer | Proof::FoundOne | Proof::Nothing => None,
             };
             errands.push(Errand { id, lock: pending.release.lock.clone(), channel });
@@ -110,6 +110,7 @@ impl Backlog {
         id: ReleaseId,
         reply: &StoreResult<Released>,
         now: Timestamp,
+        chance: Chance,
     ) {
         let Some(pending) = self.releases.get_mut(&id) else { return };
         let proof = &mut pending.release.proof;
@@ -130,7 +131,7 @@ impl Backlog {
             // That way is blocked: from now on by the driver's own.
             *proof = Proof::FoundOne;
         }
-        let pause = backoff::pause(pending.failures, FIRST_PAUSE, LONGEST_PAUSE, Chance::roll());
+        let pause = backoff::pause(pending.failures, FIRST_PAUSE, LONGEST_PAUSE, chance);
         pending.failures = pending.failures.saturating_add(1);
         self.due.set(&mut pending.due, id, now + pause);
     }

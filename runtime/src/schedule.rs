@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::clock::Timestamp;
 
 /// Which of many things is due next. Each thing keeps its own [`Timestamp`] in step with this.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Schedule<K> {
     entries: BTreeSet<(Timestamp, K)>,
 }

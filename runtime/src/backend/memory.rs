@@ -18,7 +18,7 @@ use super::{
 use crate::clock::{Clock, unix_micros};
 
 mod message;
-mod state;
+pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 

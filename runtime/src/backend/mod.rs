@@ -133,7 +133,7 @@ pub(crate) struct Holder {
     pub(crate) remaining: Option<Duration>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Acquired {
     /// It was free and is ours now.
     Granted,
@@ -141,7 +141,7 @@ pub(crate) enum Acquired {
     HeldBy(Arc<str>),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Contended {
     /// It was free and is ours now, for the whole lease.
     Granted,
@@ -167,7 +167,7 @@ pub(crate) struct Renewal {
     pub(crate) lease: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::enum_variant_names, reason = "the answer has the name of the question")]
 pub(crate) enum Renewed {
     /// The store refused this key for a reason of its own (another type stands there).
@@ -179,7 +179,7 @@ pub(crate) enum Renewed {
     Taken,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Released {
     Foreign,
     /// It was ours and is free now.
@@ -195,13 +195,13 @@ pub(crate) enum Released {
 }
 
 /// Why a store gave no answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct StoreError {
     pub(crate) kind: StoreErrorKind,
     pub(crate) message: Arc<str>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum StoreErrorKind {
     /// What stands under the key is no lock.
     Foreign,

@@ -25,7 +25,7 @@ use crate::instance::Instance;
 use crate::lease::Lease;
 use crate::protocol::hold::{End, Hold};
 use crate::protocol::offer::HandOff;
-use crate::wait::{Command, Waiting, Wakers};
+use crate::wait::{Command, Process, Waiting, Wakers};
 use crate::watchdog::{Batch, HoldId, Watchdog};
 
 mod link;
@@ -108,12 +108,13 @@ struct Turn {
 impl Core {
     pub(crate) fn new(backend: Arc<dyn Backend>, instance: Instance, tuning: Tuning) -> Arc<Self> {
         let clock = backend.clock();
+        let outside = Process { clock, instance: instance.clone() };
         Arc::new_cyclic(|this| Self {
             clock,
             backend,
             tuning,
             state: Mutex::new(State {
-                waiting: Waiting::new(clock, instance.clone(), tuning.claim, tuning.hand_off),
+                waiting: Waiting::new(outside, tuning.claim, tuning.hand_off),
                 watchdog: Watchdog::new(),
                 backlog: Backlog::new(),
                 phase: Phase::Open,

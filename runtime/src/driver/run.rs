@@ -11,6 +11,7 @@ use crate::backend::{
     BoxFuture, Channel, Released, Renewal, Renewed, StoreError, StoreErrorKind, StoreResult,
 };
 use crate::backlog::{Errand, Proof, Release};
+use crate::backoff::Chance;
 use crate::clock::Timestamp;
 use crate::protocol::contender::{Pace, Traces};
 use crate::protocol::hold::{End, Granted};
@@ -216,7 +217,7 @@ async fn release(core: &Arc<Core>, link: &Arc<Link>, errand: Errand) {
     let claim = core.tuning().claim;
     let answered = |reply: StoreResult<Released>| {
         let now = core.now();
-        core.change(|state| state.backlog.answered(id, &reply, now));
+        core.change(|state| state.backlog.answered(id, &reply, now, Chance::roll()));
         core.note_release(&lock.key, &reply);
     };
     let Some(channel) = channel else {

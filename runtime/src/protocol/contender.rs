@@ -20,7 +20,7 @@ use crate::backoff::{self, Chance};
 use crate::clock::Timestamp;
 
 /// One process's contention for one key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Contender {
     owner: Arc<str>,
     pace: Pace,
@@ -36,7 +36,7 @@ pub(crate) struct Contender {
     trouble: Option<StoreError>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 enum State {
     /// About to ask the store.
     Start,
@@ -53,7 +53,7 @@ enum State {
 }
 
 /// What a contender's sends may have left in the store: a place, a grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Traces {
     None,
     /// Every send was answered: a release now finds all there is.
@@ -65,7 +65,7 @@ pub(crate) enum Traces {
 }
 
 /// Who holds the lock, as last seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SeenHolder {
     pub(crate) owner: Arc<str>,
     pub(crate) expected_end: Timestamp,
@@ -88,7 +88,7 @@ pub(crate) enum Step {
 pub(crate) type Failure = StoreError;
 
 /// How fast a contender moves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct Pace {
     /// How long a grant stands before it is confirmed, and an offer before it is taken.
     pub(crate) claim: Duration,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::clock::Timestamp;
 
 /// A lock that is ours: for how long, counted from when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Granted {
     pub(crate) sent_at: Timestamp,
     pub(crate) lease: Duration,
@@ -31,7 +31,7 @@ impl Granted {
 }
 
 /// The hold's clock-driven side: when to renew, and when it is over.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Hold {
     /// The confirmed grant or renewal that reaches furthest.
     granted: Granted,

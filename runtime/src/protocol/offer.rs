@@ -12,7 +12,7 @@ use super::hold::Granted;
 use crate::clock::Timestamp;
 
 /// A lock on offer to local waiters.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Offer {
     pub(crate) owner: Arc<str>,
     pub(crate) granted: Granted,
@@ -21,14 +21,14 @@ pub(crate) struct Offer {
 }
 
 /// What is spent of a process's turn on a lock.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct Turn {
     began_at: Timestamp,
     passes: u32,
 }
 
 /// How long a process keeps a lock that it passes from waiter to waiter.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct HandOff {
     pub(crate) passes: u32,
     pub(crate) within: Duration,

@@ -9,26 +9,26 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+pub(crate) use self::outside::{Outside, Process};
 use self::queue::{Queue, Waiter};
 use crate::backend::{Contended, Lock, Renewed, StoreError, StoreResult};
 use crate::backoff::Chance;
-use crate::clock::{Clock, Timestamp};
-use crate::instance::Instance;
+use crate::clock::Timestamp;
 use crate::protocol::contender::{Contender, Pace, Step, Traces};
 use crate::protocol::hold::Granted;
 use crate::protocol::offer::{HandOff, Offer, Turn};
 use crate::schedule::Schedule;
 
+mod outside;
 mod queue;
 
 /// A caller's place in the local order: lower came earlier.
 pub(crate) type Ticket = u64;
 
 /// All keys that callers of this process try, hold or await.
-#[derive(Debug)]
-pub(crate) struct Waiting {
-    clock: Clock,
-    instance: Instance,
+#[derive(Clone, Debug)]
+pub(crate) struct Waiting<O = Process> {
+    outside: O,
     pace: Pace,
     hand_off: HandOff,
     keys: HashMap<Arc<str>, Queue>,
@@ -39,14 +39,14 @@ pub(crate) struct Waiting {
 
 /// Wakers to call, and to drop, once the mutex around this is let go: both may run code of the
 /// user's.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Wakers {
     wake: Vec<Waker>,
     spent: Vec<Waker>,
 }
 
 /// Why a waiter gets no lock.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) enum Verdict {
     ShutDown,
     Store(StoreError),
@@ -91,16 +91,10 @@ pub(crate) struct Report {
     pub(crate) held_here: bool,
 }
 
-impl Waiting {
-    pub(crate) fn new(
-        clock: Clock,
-        instance: Instance,
-        claim: Duration,
-        hand_off: HandOff,
-    ) -> Self {
+impl<O: Outside> Waiting<O> {
+    pub(crate) fn new(outside: O, claim: Duration, hand_off: HandOff) -> Self {
         Self {
-            clock,
-            instance,
+            outside,
             pace: Pace { claim, announced: true },
             hand_off,
             keys: HashMap::new(),
@@ -169,7 +163,7 @@ impl Waiting {
         let Some(queue) = self.keys.get_mut(key) else { return false };
         queue.trying -= 1;
         if let Some(holder) = holder {
-            queue.note_owner(&holder, self.clock.now());
+            queue.note_owner(&holder, self.outside.now());
         }
         queue.waiters.insert(ticket, Waiter::new(lease));
         let adopted = queue.contender.as_ref().is_none_or(Contender::has_sent_nothing);
@@ -191,7 +185,7 @@ impl Waiting {
             // One that gave the try time starts by what is known now.
             queue.contender.take_if(|contender| contender.has_sent_nothing());
             if let Some(owner) = granted {
-                let now = self.clock.now();
+                let now = self.outside.now();
                 queue.note_owner(&owner, now);
                 queue.add_hold(owner, Turn::begin(now));
             }
@@ -217,7 +211,7 @@ impl Waiting {
         if !waiter.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
             self.wakers.spent.extend(waiter.waker.replace(waker.clone()));
         }
-        let now = self.clock.now();
+        let now = self.outside.now();
         if queue.awake().next() == Some(ticket)
             && let Some(Offer { owner, granted, turn, .. }) =
                 queue.offer.take_if(|offer| offer.stands(now))
@@ -249,7 +243,7 @@ impl Waiting {
         if let Some(queue) = self.keys.get_mut(&lock.key)
             && queue.remove_hold(&lock.owner).is_some()
         {
-            queue.note_owner(&lock.owner, self.clock.now());
+            queue.note_owner(&lock.owner, self.outside.now());
         }
         self.touch(&lock.key);
     }
@@ -258,7 +252,7 @@ impl Waiting {
     /// command, if there is one and the process's turn is not over. Then it must not be released:
     /// what the store has under this owner is the next one's.
     pub(crate) fn pass_on(&mut self, lock: &Lock, granted: Granted) -> bool {
-        let now = self.clock.now();
+        let now = self.outside.now();
         let Some(queue) = self.keys.get_mut(&lock.key) else { return false };
         let heir = queue.awake().next().and_then(|ticket| queue.waiters.get(&ticket));
         // A TTL never gets shorter: who wants a shorter lease gets it from the store.
@@ -288,16 +282,16 @@ impl Waiting {
 
     /// The store says that the contender before `owner` has it for `claim`.
     pub(crate) fn next_in_line(&mut self, key: &str, owner: &str, claim: Duration) {
-        let now = self.clock.now();
+        let now = self.outside.now();
         self.tell(key, owner, |contender| contender.next_in_line(claim, now));
     }
 
     /// Messages may have been missed.
     pub(crate) fn interrupted(&mut self) {
-        let now = self.clock.now();
+        let now = self.outside.now();
         for (key, queue) in &mut self.keys {
             if let Some(contender) = &mut queue.contender {
-                contender.interrupted(now, Chance::roll());
+                contender.interrupted(now, self.outside.roll());
                 self.due.set(&mut queue.due, Arc::clone(key), Timestamp::NOW);
             }
         }
@@ -310,15 +304,15 @@ impl Waiting {
         reply: StoreResult<Contended>,
         granted: Granted,
     ) {
-        self.answered(lock, |contender, now| {
-            contender.contended(reply, granted, now, Chance::roll())
+        self.answered(lock, |contender, now, chance| {
+            contender.contended(reply, granted, now, chance)
         });
     }
 
     /// The store answered a [`Command::Confirm`].
     pub(crate) fn confirmed(&mut self, lock: &Lock, reply: StoreResult<Renewed>, granted: Granted) {
-        self.answered(lock, |contender, now| {
-            contender.confirmed(reply, granted, now, Chance::roll())
+        self.answered(lock, |contender, now, chance| {
+            contender.confirmed(reply, granted, now, chance)
         });
     }
 
@@ -334,7 +328,7 @@ impl Waiting {
 
     /// The driver died with its answers: nothing is under way any more.
     pub(crate) fn restart(&mut self) {
-        let now = self.clock.now();
+        let now = self.outside.now();
         for (key, queue) in &mut self.keys {
             if let Some(contender) = &mut queue.contender {
                 contender.abandoned(now);
@@ -386,15 +380,15 @@ impl Waiting {
     fn answered(
         &mut self,
         lock: &Lock,
-        tell: impl FnOnce(&mut Contender, Timestamp) -> Result<Option<Granted>, StoreError>,
+        tell: impl FnOnce(&mut Contender, Timestamp, Chance) -> Result<Option<Granted>, StoreError>,
     ) {
-        let now = self.clock.now();
+        let (now, chance) = (self.outside.now(), self.outside.roll());
         let Some(queue) = self.keys.get_mut(&lock.key) else { return };
         let contender = queue.contender.as_mut();
         let Some(contender) = contender.filter(|contender| *contender.owner() == lock.owner) else {
             return;
         };
-        match tell(contender, now) {
+        match tell(contender, now, chance) {
             Ok(None) => {}
             Ok(Some(granted)) => {
                 queue.contender = None;
@@ -420,13 +414,13 @@ impl Waiting {
     fn touch(&mut self, key: &Arc<str>) {
         let Some(queue) = self.keys.get_mut(key) else { return };
         if queue.contender.is_none() && queue.wanted().is_some() {
-            let owner = self.instance.new_owner();
+            let owner = self.outside.new_owner();
             let start_at = if queue.trying > 0 {
                 // Its answer is near, unless nobody polls the caller any more.
-                self.clock.now() + PATIENCE_WITH_A_TRY
+                self.outside.now() + PATIENCE_WITH_A_TRY
             } else if queue.is_held() {
                 // It is likely passed on before the store could answer.
-                self.clock.now() + PATIENCE
+                self.outside.now() + PATIENCE
             } else {
                 Timestamp::NOW
             };

@@ -1,6 +1,7 @@
 //! One key as this process sees it: who tries, holds and awaits it.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::protocol::contender::Contender;
 use crate::protocol::offer::{Offer, Turn};
 
 /// A key that somebody of this process tries, holds or awaits.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Queue {
     /// How many callers try the store directly; a contender gives them some time.
     pub(super) trying: usize,
@@ -27,13 +28,13 @@ pub(super) struct Queue {
     pub(super) due: Timestamp,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Held {
     owner: Arc<str>,
     turn: Turn,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Waiter {
     pub(super) lease: Duration,
     pub(super) waker: Option<Waker>,
@@ -134,6 +135,13 @@ impl Queue {
             trouble: contender.and_then(Contender::trouble).cloned(),
             held_here: self.is_held(),
         }
+    }
+}
+
+// Whom a waiter wakes makes no difference to what happens next, whether it can does.
+impl Hash for Waiter {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (self.lease, self.waker.is_some(), self.asleep, &self.verdict).hash(hasher);
     }
 }
 

@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use crate::backend::Events;
 
-pub(super) struct Message {
-    pub(super) listener: Arc<dyn Events>,
-    pub(super) key: Arc<str>,
-    pub(super) owner: Arc<str>,
-    pub(super) news: News,
+pub(crate) struct Message {
+    pub(crate) listener: Arc<dyn Events>,
+    pub(crate) key: Arc<str>,
+    pub(crate) owner: Arc<str>,
+    pub(crate) news: News,
 }
 
-pub(super) enum News {
+pub(crate) enum News {
     Granted,
     NextInLine { claim: Duration },
 }
 
 impl Message {
-    pub(super) fn deliver(self) {
+    pub(crate) fn deliver(self) {
         match self.news {
             News::Granted => self.listener.granted(&self.key, &self.owner),
             News::NextInLine { claim } => {

@@ -13,8 +13,8 @@ use crate::backend::{
 };
 use crate::clock::Timestamp;
 
-#[derive(Default)]
-pub(super) struct State {
+#[derive(Clone, Default)]
+pub(crate) struct State {
     values: HashMap<Arc<str>, Entry>,
     /// The contenders of each key in the order of their tickets.
     queues: HashMap<Arc<str>, Vec<Place>>,
@@ -27,22 +27,25 @@ pub(super) struct State {
     until_sweep: usize,
 }
 
+#[derive(Clone)]
 struct Entry {
     value: Value,
     expires: Option<Timestamp>,
 }
 
 #[derive(Clone)]
-pub(super) enum Value {
+pub(crate) enum Value {
     OtherType,
     Text(Arc<str>),
 }
 
+#[derive(Clone)]
 struct Fence {
     last: u64,
     expires: Timestamp,
 }
 
+#[derive(Clone)]
 struct Place {
     owner: Arc<str>,
     deadline: Timestamp,
@@ -50,36 +53,36 @@ struct Place {
 }
 
 impl State {
-    pub(super) fn new(epoch_micros: u64) -> Self {
+    pub(crate) fn new(epoch_micros: u64) -> Self {
         Self { epoch_micros, ..Self::default() }
     }
 
-    pub(super) fn listen(&mut self, id: Uuid, events: Weak<dyn Events>) {
+    pub(crate) fn listen(&mut self, id: Uuid, events: Weak<dyn Events>) {
         self.listeners.retain(|_, listener| listener.strong_count() > 0);
         self.listeners.insert(id, events);
     }
 
     #[cfg(test)]
-    pub(super) fn listeners(&self) -> usize {
+    pub(crate) fn listeners(&self) -> usize {
         self.listeners.len()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
 
     #[cfg(test)]
-    pub(super) fn is_empty(&mut self, now: Timestamp) -> bool {
+    pub(crate) fn is_empty(&mut self, now: Timestamp) -> bool {
         self.sweep(now);
         self.values.is_empty() && self.queues.is_empty()
     }
 
-    pub(super) fn remove(&mut self, key: &str) {
+    pub(crate) fn remove(&mut self, key: &str) {
         self.values.remove(key);
     }
 
     /// What stands under `key` and when it expires.
-    pub(super) fn value(
+    pub(crate) fn value(
         &mut self,
         key: &str,
         now: Timestamp,
@@ -92,7 +95,7 @@ impl State {
         Some((entry.value.clone(), entry.expires))
     }
 
-    pub(super) fn insert(
+    pub(crate) fn insert(
         &mut self,
         key: &Arc<str>,
         value: Value,
@@ -103,7 +106,7 @@ impl State {
         self.values.insert(Arc::clone(key), Entry { value, expires });
     }
 
-    pub(super) fn acquire(
+    pub(crate) fn acquire(
         &mut self,
         lock: &Lock,
         lease: Duration,
@@ -119,7 +122,7 @@ impl State {
         }
     }
 
-    pub(super) fn contend(
+    pub(crate) fn contend(
         &mut self,
         lock: &Lock,
         lease: Duration,
@@ -146,7 +149,7 @@ impl State {
         Ok(Contended::Queued { holder, remaining: expires.since(now), ahead })
     }
 
-    pub(super) fn draw(
+    pub(crate) fn draw(
         &mut self,
         lock: &Lock,
         take: Option<Duration>,
@@ -168,7 +171,7 @@ impl State {
         Ok(Drawn::Token(token))
     }
 
-    pub(super) fn renew(&mut self, renewal: &Renewal, now: Timestamp) -> Renewed {
+    pub(crate) fn renew(&mut self, renewal: &Renewal, now: Timestamp) -> Renewed {
         match self.value(&renewal.lock.key, now) {
             None => Renewed::Gone,
             Some((Value::Text(holder), expiry)) if holder == renewal.lock.owner => {
@@ -182,7 +185,7 @@ impl State {
         }
     }
 
-    pub(super) fn release(
+    pub(crate) fn release(
         &mut self,
         lock: &Lock,
         claim: Duration,
@@ -200,7 +203,7 @@ impl State {
         (released, Vec::new())
     }
 
-    pub(super) fn inspect(&mut self, key: &str, now: Timestamp) -> StoreResult<Option<Holder>> {
+    pub(crate) fn inspect(&mut self, key: &str, now: Timestamp) -> StoreResult<Option<Holder>> {
         match self.value(key, now) {
             None => Ok(None),
             Some((Value::Text(owner), expires)) => {
