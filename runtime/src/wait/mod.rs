@@ -21,6 +21,8 @@ use crate::schedule::Schedule;
 
 mod outside;
 mod queue;
+#[cfg(test)]
+mod tests;
 
 /// A caller's place in the local order: lower came earlier.
 pub(crate) type Ticket = u64;
@@ -471,6 +473,8 @@ impl<O: Outside> Waiting<O> {
         }
         if let Some(waiter) = head.and_then(|head| queue.waiters.get_mut(&head)) {
             waiter.asleep = true;
+            // It may have been polled just after its time: then it comes again, and is awake.
+            self.wakers.wake.extend(waiter.waker.clone());
         }
         let renewed = offer.renew(now, self.pace.claim);
         let until = offer.until();

@@ -1,0 +1,66 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Wake;
+
+use super::*;
+
+const LEASE: Duration = Duration::from_secs(3);
+const CLAIM: Duration = Duration::from_millis(500);
+const HAND_OFF: HandOff = HandOff { passes: 3, within: LEASE };
+
+/// Time stands where the test has put it.
+#[derive(Debug)]
+struct Still {
+    now: Timestamp,
+    owners: usize,
+}
+
+impl Outside for Still {
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn roll(&self) -> Chance {
+        Chance::fixed(0.0)
+    }
+
+    fn new_owner(&mut self) -> Arc<str> {
+        self.owners += 1;
+        format!("test/{}", self.owners).into()
+    }
+}
+
+#[derive(Default)]
+struct Bell(AtomicUsize);
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn waiter_that_looks_just_after_its_offer_ended_is_told_to_look_again() {
+    let outside = Still { now: Timestamp::NOW, owners: 0 };
+    let mut waiting = Waiting::new(outside, CLAIM, HAND_OFF);
+    let lock = Lock { key: "stock:lock:7".into(), owner: "test/first".into() };
+    assert!(matches!(waiting.enter(&lock.key, LEASE, true, 1), Entry::Try(_)));
+    waiting.tried(&lock.key, Some(Arc::clone(&lock.owner)));
+    let Entry::Wait(ticket) = waiting.enter(&lock.key, LEASE, true, 1) else { panic!("no queue") };
+    let bell = Arc::new(Bell::default());
+    let waker = Arc::clone(&bell).into();
+    assert!(waiting.poll(&lock.key, ticket, &waker).is_pending());
+    assert!(waiting.pass_on(&lock, Granted::new(Timestamp::NOW, LEASE)));
+
+    waiting.outside.now = Timestamp::NOW + CLAIM;
+    assert!(waiting.poll(&lock.key, ticket, &waker).is_pending());
+    waiting.take_wakers().wake();
+    let woken_before = bell.0.load(Ordering::Relaxed);
+    let mut commands = Vec::new();
+    waiting.step(Timestamp::NOW + CLAIM, &mut commands);
+    waiting.take_wakers().wake();
+
+    let given_back = |command: &_| matches!(command, Command::GiveUp { lock: l, .. } if *l == lock);
+    assert!(commands.iter().any(given_back), "{commands:?}");
+    assert!(bell.0.load(Ordering::Relaxed) > woken_before, "it would wait for nothing");
+}
