@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::backend::{Channel, Lock, Released, StoreResult};
 use crate::backoff::{self, Chance};
 use crate::clock::Timestamp;
+use crate::protocol::contender::Traces;
 use crate::protocol::hold::Granted;
 use crate::schedule::Schedule;
 
@@ -27,6 +28,8 @@ pub(crate) struct Backlog<C = Arc<dyn Channel>> {
 #[derive(Clone, Debug, Hash)]
 struct Pending<C> {
     release: Release<C>,
+    /// When it was last sent, whenever the answer comes.
+    sent_at: Timestamp,
     failures: u32,
     due: Timestamp,
 }
@@ -57,10 +60,26 @@ pub(crate) enum Proof<C = Arc<dyn Channel>> {
 impl<C> Release<C> {
     /// The release of a grant whose sends were answered, save those that are marked as uncertain.
     pub(crate) fn of_grant(lock: Lock, granted: Granted, now: Timestamp) -> Self {
-        if granted.uncertain_until > now {
-            return Self { lock, proof: Proof::Nothing, until: granted.uncertain_until };
+        if granted.is_certain(now) {
+            return Self { lock, proof: Proof::AnyAnswer, until: granted.deadline() };
         }
-        Self { lock, proof: Proof::AnyAnswer, until: granted.deadline() }
+        Self { lock, proof: Proof::Nothing, until: granted.uncertain_until }
+    }
+
+    /// The release of what a contender's sends for `lease` may have left, if any were sent.
+    pub(crate) fn of_traces(
+        lock: Lock,
+        lease: Duration,
+        traces: Traces,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let (proof, until) = match traces {
+            Traces::None => return None,
+            Traces::Certain => (Proof::AnyAnswer, now + lease),
+            // What is found may be of another send than the one that was never answered.
+            Traces::Uncertain { until } => (Proof::Nothing, until),
+        };
+        Some(Self { lock, proof, until })
     }
 }
 
@@ -82,7 +101,8 @@ impl<C: Clone> Backlog<C> {
     pub(crate) fn add(&mut self, release: Release<C>) {
         let id = self.next_id;
         self.next_id += 1;
-        let mut pending = Pending { release, failures: 0, due: Timestamp::NEVER };
+        let (sent_at, due) = (Timestamp::NOW, Timestamp::NEVER);
+        let mut pending = Pending { release, sent_at, failures: 0, due };
         self.due.set(&mut pending.due, id, Timestamp::NOW);
         self.releases.insert(id, pending);
     }
@@ -92,10 +112,7 @@ impl<C: Clone> Backlog<C> {
         while let Some(id) = self.due.pop(now) {
             let Some(pending) = self.releases.get_mut(&id) else { continue };
             pending.due = Timestamp::NEVER;
-            if pending.failures > 0 && now >= pending.release.until {
-                self.releases.remove(&id);
-                continue;
-            }
+            pending.sent_at = now;
             let channel = match &pending.release.proof {
                 Proof::AnswerOn(channel) => Some(channel.clone()),
                 Proof::AnyAnswer | Proof::FoundOne | Proof::Nothing => None,
@@ -123,7 +140,8 @@ impl<C: Clone> Backlog<C> {
             }
             Err(_) => false,
         };
-        if settled {
+        let until = pending.release.until;
+        if settled || pending.sent_at >= until {
             self.releases.remove(&id);
             return;
         }
@@ -133,7 +151,8 @@ impl<C: Clone> Backlog<C> {
         }
         let pause = backoff::pause(pending.failures, FIRST_PAUSE, LONGEST_PAUSE, chance);
         pending.failures = pending.failures.saturating_add(1);
-        self.due.set(&mut pending.due, id, now + pause);
+        // The last one is sent when the lease has ended: nothing that came before is overlooked.
+        self.due.set(&mut pending.due, id, (now + pause).min(until.max(now)));
     }
 
     /// An answer came after all on the channel that counted as blocked.
@@ -161,3 +180,60 @@ impl<C: Clone> Backlog<C> {
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(3);
+    const END: Timestamp = Timestamp::from_nanos(LEASE.as_nanos() as u64);
+
+    /// A backlog with the release of a contender that got no answer to one of its sends.
+    fn uncertain() -> Backlog<()> {
+        let lock = Lock { key: "stock:lock:7".into(), owner: "test/1".into() };
+        let traces = Traces::Uncertain { until: END };
+        let mut backlog = Backlog::new();
+        backlog.add(Release::of_traces(lock, LEASE, traces, Timestamp::NOW).unwrap());
+        backlog
+    }
+
+    fn sent(backlog: &mut Backlog<()>, now: Timestamp) -> Option<ReleaseId> {
+        let mut errands = Vec::new();
+        backlog.step(now, &mut errands);
+        errands.pop().map(|errand| errand.id)
+    }
+
+    #[test]
+    fn release_of_a_grant_does_not_settle_what_an_earlier_send_may_still_do() {
+        let mut backlog = uncertain();
+        let id = sent(&mut backlog, Timestamp::NOW).unwrap();
+
+        backlog.answered(id, &Ok(Released::Freed), Timestamp::NOW, Chance::fixed(0.0));
+
+        assert_eq!(backlog.len(), 1);
+    }
+
+    #[test]
+    fn release_is_sent_a_last_time_when_what_is_late_has_come() {
+        let mut backlog = uncertain();
+        let mut now = Timestamp::NOW;
+        let mut last_sent_at = None;
+        while let Some(id) = sent(&mut backlog, now) {
+            last_sent_at = Some(now);
+            backlog.answered(id, &Ok(Released::Gone), now, Chance::fixed(0.0));
+            now = now.max(backlog.next_due());
+        }
+
+        assert_eq!((last_sent_at, backlog.len()), (Some(END), 0));
+    }
+
+    #[test]
+    fn late_answer_tells_nothing_of_the_time_after_its_send() {
+        let mut backlog = uncertain();
+        let id = sent(&mut backlog, Timestamp::NOW).unwrap();
+
+        backlog.answered(id, &Ok(Released::Gone), END + LEASE, Chance::fixed(0.0));
+
+        assert_eq!(sent(&mut backlog, END + LEASE), Some(id));
+    }
+}

@@ -66,8 +66,10 @@ impl Hold {
         if self.passed {
             return Outcome::Released;
         }
+        let asked_at = self.core.now();
         let reply = self.send_release().await;
-        self.released = reply.is_ok() && self.granted.uncertain_until <= self.core.now();
+        // What takes effect after the release is not undone by it, however late its answer comes.
+        self.released = reply.is_ok() && self.granted.is_certain(asked_at);
         self.core.note_release(self.lease.key(), &reply);
         if let Err(error) = &reply {
             telemetry::release_unanswered(self.lease.lock(), error);

@@ -269,7 +269,7 @@ struct Sent<'a> {
     core: &'a Arc<Core>,
     lock: &'a Lock,
     channel: &'a Arc<dyn Channel>,
-    until: Timestamp,
+    lease: Duration,
     settled: bool,
 }
 
@@ -280,7 +280,7 @@ impl<'a> Sent<'a> {
         channel: &'a Arc<dyn Channel>,
         lease: Duration,
     ) -> Self {
-        Self { core, lock, channel, until: core.now() + lease, settled: false }
+        Self { core, lock, channel, lease, settled: false }
     }
 }
 
@@ -290,7 +290,8 @@ impl Drop for Sent<'_> {
             self.core.release_later(Release {
                 lock: self.lock.clone(),
                 proof: Proof::AnswerOn(Arc::clone(self.channel)),
-                until: self.until,
+                // It may have taken effect only just now.
+                until: self.core.now() + self.lease,
             });
         }
     }

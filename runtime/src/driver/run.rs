@@ -10,10 +10,10 @@ use super::{Core, Place, Turn};
 use crate::backend::{
     BoxFuture, Channel, Released, Renewal, Renewed, StoreError, StoreErrorKind, StoreResult,
 };
-use crate::backlog::{Errand, Proof, Release};
+use crate::backlog::{Errand, Release};
 use crate::backoff::Chance;
 use crate::clock::Timestamp;
-use crate::protocol::contender::{Pace, Traces};
+use crate::protocol::contender::Pace;
 use crate::protocol::hold::{End, Granted};
 use crate::telemetry;
 use crate::wait::Command;
@@ -187,12 +187,9 @@ async fn contend(core: &Arc<Core>, link: &Arc<Link>, command: Command) {
             core.change(|state| state.waiting.confirmed(&lock, reply, granted));
         }
         Command::GiveUp { lock, lease, traces } => {
-            let (proof, until) = match traces {
-                Traces::None => return,
-                Traces::Certain => (Proof::AnyAnswer, core.now() + lease),
-                Traces::Uncertain { until } => (Proof::FoundOne, until),
-            };
-            core.change(|state| state.backlog.add(Release { lock, proof, until }));
+            if let Some(release) = Release::of_traces(lock, lease, traces, core.now()) {
+                core.change(|state| state.backlog.add(release));
+            }
         }
     }
 }

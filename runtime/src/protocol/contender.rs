@@ -107,10 +107,10 @@ impl Pace {
 impl Traces {
     /// What is left of a grant that is given back.
     pub(crate) fn of(granted: Granted, now: Timestamp) -> Self {
-        if granted.uncertain_until > now {
-            Self::Uncertain { until: granted.uncertain_until }
-        } else {
+        if granted.is_certain(now) {
             Self::Certain
+        } else {
+            Self::Uncertain { until: granted.uncertain_until }
         }
     }
 }

@@ -24,6 +24,11 @@ impl Granted {
         Self { sent_at, lease, uncertain_until: Timestamp::NOW }
     }
 
+    /// Whether a release sent at `at` comes after whatever was sent for the owner before.
+    pub(crate) fn is_certain(&self, at: Timestamp) -> bool {
+        self.uncertain_until <= at
+    }
+
     /// Where it ends by our clock.
     pub(crate) fn deadline(&self) -> Timestamp {
         local_deadline(self.sent_at, self.lease)
