@@ -60,10 +60,12 @@ pub(crate) enum Proof<C = Arc<dyn Channel>> {
 impl<C> Release<C> {
     /// The release of a grant whose sends were answered, save those that are marked as uncertain.
     pub(crate) fn of_grant(lock: Lock, granted: Granted, now: Timestamp) -> Self {
+        // Renewals that were never answered may have moved the end.
+        let until = now + granted.lease;
         if granted.is_certain(now) {
-            return Self { lock, proof: Proof::AnyAnswer, until: granted.deadline() };
+            return Self { lock, proof: Proof::AnyAnswer, until };
         }
-        Self { lock, proof: Proof::Nothing, until: granted.uncertain_until }
+        Self { lock, proof: Proof::Nothing, until: granted.uncertain_until.max(until) }
     }
 
     /// The release of what a contender's sends for `lease` may have left, if any were sent.
@@ -201,6 +203,16 @@ mod tests {
         let mut errands = Vec::new();
         backlog.step(now, &mut errands);
         errands.pop().map(|errand| errand.id)
+    }
+
+    #[test]
+    fn release_is_repeated_for_a_lease_since_a_renewal_may_be_under_way() {
+        let lock = Lock { key: "stock:lock:7".into(), owner: "test/1".into() };
+        let granted = Granted::new(Timestamp::NOW, LEASE);
+
+        let release = Release::<()>::of_grant(lock, granted, Timestamp::NOW + LEASE / 2);
+
+        assert_eq!(release.until, END + LEASE / 2);
     }
 
     #[test]
