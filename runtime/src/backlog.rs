@@ -178,6 +178,23 @@ impl<C: Clone> Backlog<C> {
     pub(crate) fn len(&self) -> usize {
         self.releases.len()
     }
+
+    /// Whether a release of `owner` is owed.
+    #[cfg(test)]
+    pub(crate) fn owes(&self, owner: &str) -> bool {
+        self.releases.values().any(|pending| *pending.release.lock.owner == *owner)
+    }
+}
+
+// For a model checker, which must tell states apart.
+#[cfg(test)]
+impl<C: std::hash::Hash> std::hash::Hash for Backlog<C> {
+    fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
+        (&self.due, self.next_id).hash(hasher);
+        let mut releases: Vec<_> = self.releases.iter().collect();
+        releases.sort_unstable_by_key(|(id, _)| *id);
+        releases.hash(hasher);
+    }
 }
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);

@@ -91,6 +91,8 @@ mod key;
 pub mod layer;
 mod lease;
 mod lock_scope;
+#[cfg(test)]
+mod model;
 mod obtain;
 mod options;
 mod protocol;

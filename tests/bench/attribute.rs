@@ -22,11 +22,11 @@ use distlock::{LockClient, LockError, LockKey, distributed_lock};
 use tempfile::TempDir;
 
 type Outcome = Result<(), Box<dyn Error>>;
+type Part = (&'static str, fn() -> Outcome);
 
 fn main() -> Outcome {
     let named: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    let parts: [(&str, fn() -> Outcome); 3] =
-        [("build", build), ("expansion", expansion), ("calls", calls)];
+    let parts: [Part; 3] = [("build", build), ("expansion", expansion), ("calls", calls)];
     for (name, part) in parts {
         if named.is_empty() || named.iter().any(|wanted| wanted == name) {
             println!("\n{name}");

@@ -22,6 +22,8 @@ use crate::schedule::Schedule;
 mod outside;
 mod queue;
 #[cfg(test)]
+mod snapshot;
+#[cfg(test)]
 mod tests;
 
 /// A caller's place in the local order: lower came earlier.

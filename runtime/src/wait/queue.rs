@@ -77,6 +77,11 @@ impl Queue {
         self.holds.iter().find(|held| *held.owner == *owner).map(|held| held.turn)
     }
 
+    #[cfg(test)]
+    pub(super) fn held_by(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.holds.iter().map(|held| &held.owner)
+    }
+
     pub(super) fn is_held(&self) -> bool {
         !self.holds.is_empty()
     }

@@ -77,6 +77,13 @@ impl State {
         self.values.is_empty() && self.queues.is_empty()
     }
 
+    /// The owners that queue for `key`, in order, and until when.
+    #[cfg(test)]
+    pub(crate) fn places(&self, key: &str) -> Vec<(Arc<str>, Timestamp)> {
+        let places = self.queues.get(key).into_iter().flatten();
+        places.map(|place| (Arc::clone(&place.owner), place.deadline)).collect()
+    }
+
     pub(crate) fn remove(&mut self, key: &str) {
         self.values.remove(key);
     }
