@@ -293,7 +293,8 @@ impl Judge {
             let Some(since) = its.present.filter(|since| other != index && *since < at) else {
                 return false;
             };
-            since > body.entered || its.left.is_none_or(|left| left > at)
+            let unseen = body.present.is_none() && its.left.is_none_or(|left| left > at);
+            since > body.entered || unseen
         });
         if beside {
             self.tally().frozen_ticks += 1;
