@@ -25,7 +25,8 @@
 //!
 //! Real faults, each now held by a unit test or by a rule here: a waiter that looked just after its
 //! offer had ended was never told again (`wait`); the end of a hold that was passed on made the queue
-//! forget the next one's (`hold`); a release of what an answered send had left was taken for that of
+//! forget the next one's (`hold`); the late answer to a contender displaced an offer that was newer,
+//! which nobody released then (`wait`); a release of what an answered send had left was taken for that of
 //! an unanswered one, which took effect later (`backlog`); the last release was sent before the end
 //! of the lease, or not at all, or judged by when its answer came (`backlog`, `hold`, `obtain`).
 //!

@@ -38,6 +38,8 @@ pub(crate) struct Waiting<O = Process> {
     keys: HashMap<Arc<str>, Queue>,
     due: Schedule<Arc<str>>,
     next_ticket: Ticket,
+    /// What is to be given back at the next step.
+    owed: Vec<Command>,
     wakers: Wakers,
 }
 
@@ -68,7 +70,7 @@ pub(crate) enum Entry {
 }
 
 /// A command of a contender, for the driver to carry out.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) enum Command {
     Confirm {
         lock: Lock,
@@ -104,6 +106,7 @@ impl<O: Outside> Waiting<O> {
             keys: HashMap::new(),
             due: Schedule::new(),
             next_ticket: 0,
+            owed: Vec::new(),
             wakers: Wakers::default(),
         }
     }
@@ -322,6 +325,7 @@ impl<O: Outside> Waiting<O> {
 
     /// What the contenders want done at `now`.
     pub(crate) fn step(&mut self, now: Timestamp, commands: &mut Vec<Command>) {
+        commands.append(&mut self.owed);
         while let Some(key) = self.due.pop(now) {
             if let Some(queue) = self.keys.get_mut(&key) {
                 queue.due = Timestamp::NEVER;
@@ -396,11 +400,19 @@ impl<O: Outside> Waiting<O> {
             Ok(None) => {}
             Ok(Some(granted)) => {
                 queue.contender = None;
-                let owner = Arc::clone(&lock.owner);
-                queue.note_owner(&owner, now);
-                // An offer that still stands is void: the store says that the lock is this owner's.
-                let turn = Turn::begin(now);
-                queue.offer = Some(Offer::new(owner, granted, turn, now, self.pace.claim));
+                let (owner, turn) = (Arc::clone(&lock.owner), Turn::begin(now));
+                let mut spare = Some(Offer::new(owner, granted, turn, now, self.pace.claim));
+                // Of two grants the one that reaches further is true: an answer may be late. The
+                // other one is given back all the same, in case that it still stands in the store.
+                if queue
+                    .offer
+                    .as_ref()
+                    .is_none_or(|offer| offer.granted.deadline() <= granted.deadline())
+                {
+                    queue.note_owner(&lock.owner, now);
+                    std::mem::swap(&mut queue.offer, &mut spare);
+                }
+                self.owed.extend(spare.map(|spare| spare.give_back(&lock.key, now)));
             }
             Err(failure) => queue.refuse(&Verdict::Store(failure), &mut self.wakers),
         }
@@ -484,13 +496,18 @@ impl<O: Outside> Waiting<O> {
             self.wake_for_offer(key);
             return until;
         }
-        if let Some(Offer { owner, granted, .. }) = queue.offer.take() {
-            let lock = Lock { key: Arc::clone(key), owner };
-            let traces = Traces::of(granted, now);
-            commands.push(Command::GiveUp { lock, lease: granted.lease, traces });
-        }
+        commands.extend(queue.offer.take().map(|offer| offer.give_back(key, now)));
         self.touch(key);
         Timestamp::NEVER
+    }
+}
+
+impl Offer {
+    /// Nobody takes it.
+    fn give_back(self, key: &Arc<str>, now: Timestamp) -> Command {
+        let lock = Lock { key: Arc::clone(key), owner: self.owner };
+        let traces = Traces::of(self.granted, now);
+        Command::GiveUp { lock, lease: self.granted.lease, traces }
     }
 }
 

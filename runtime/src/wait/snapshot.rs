@@ -28,7 +28,7 @@ impl<O> Waiting<O> {
 
 impl<O: Hash> Hash for Waiting<O> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        (&self.outside, &self.due, self.next_ticket).hash(hasher);
+        (&self.outside, &self.due, self.next_ticket, &self.owed).hash(hasher);
         let mut keys: Vec<_> = self.keys.iter().collect();
         keys.sort_unstable_by_key(|(key, _)| *key);
         keys.hash(hasher);

@@ -41,8 +41,7 @@ impl Wake for Bell {
 
 #[test]
 fn waiter_that_looks_just_after_its_offer_ended_is_told_to_look_again() {
-    let outside = Still { now: Timestamp::NOW, owners: 0 };
-    let mut waiting = Waiting::new(outside, CLAIM, HAND_OFF);
+    let mut waiting = waiting();
     let lock = Lock { key: "stock:lock:7".into(), owner: "test/first".into() };
     assert!(matches!(waiting.enter(&lock.key, LEASE, true, 1), Entry::Try(_)));
     waiting.tried(&lock.key, Some(Arc::clone(&lock.owner)));
@@ -63,4 +62,35 @@ fn waiter_that_looks_just_after_its_offer_ended_is_told_to_look_again() {
     let given_back = |command: &_| matches!(command, Command::GiveUp { lock: l, .. } if *l == lock);
     assert!(commands.iter().any(given_back), "{commands:?}");
     assert!(bell.0.load(Ordering::Relaxed) > woken_before, "it would wait for nothing");
+}
+
+#[test]
+fn late_grant_does_not_replace_an_offer_that_reaches_further() {
+    let mut waiting = waiting();
+    let key: Arc<str> = "stock:lock:7".into();
+    let passed_on = Lock { key: Arc::clone(&key), owner: "test/first".into() };
+    assert!(matches!(waiting.enter(&key, LEASE, true, 1), Entry::Try(_)));
+    let Entry::Wait(ticket) = waiting.enter(&key, LEASE, true, 1) else { panic!("no queue") };
+    assert!(waiting.poll(&key, ticket, Waker::noop()).is_pending());
+    let sent_at = Timestamp::NOW + PATIENCE_WITH_A_TRY;
+    waiting.outside.now = sent_at;
+    let mut commands = Vec::new();
+    waiting.step(sent_at, &mut commands);
+    let Some(Command::Contend { lock: late, .. }) = commands.pop() else { panic!("no contender") };
+    let now = sent_at + LEASE / 2;
+    waiting.outside.now = now;
+    waiting.tried(&key, Some(Arc::clone(&passed_on.owner)));
+    assert!(waiting.pass_on(&passed_on, Granted::new(now, LEASE)));
+
+    waiting.contended(&late, Ok(Contended::Granted), Granted::new(sent_at, LEASE));
+    waiting.step(now, &mut commands);
+
+    let given_back = |command: &_| matches!(command, Command::GiveUp { lock, .. } if *lock == late);
+    assert!(commands.iter().any(given_back), "{commands:?}");
+    let taken = waiting.poll(&key, ticket, Waker::noop());
+    assert!(matches!(taken, Poll::Ready(Ok((lock, _))) if lock == passed_on));
+}
+
+fn waiting() -> Waiting<Still> {
+    Waiting::new(Still { now: Timestamp::NOW, owners: 0 }, CLAIM, HAND_OFF)
 }
