@@ -62,9 +62,9 @@ impl Way {
     where
         R: FnOnce(Value, &str) -> StoreResult<T> + Send,
     {
-        let (connection, line) = (self.connection.clone(), Arc::clone(&self.line));
+        let (mut connection, line) = (self.connection.clone(), Arc::clone(&self.line));
         async move {
-            let reply = line.exchange(connection, request).await?;
+            let reply = line.exchange(&mut connection, &request).await?;
             read(reply, &line.server().address)
         }
     }

@@ -1,5 +1,6 @@
 //! Opening a connection.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
@@ -21,7 +22,7 @@ pub(super) async fn connect(
 ) -> StoreResult<RedisChannel> {
     let line = Arc::new(Line::new(Arc::clone(server), duty));
     let limit = server.config.connect_timeout;
-    let (connection, hearing) = match within(limit, attempt(server, &line, name)).await {
+    let (connection, hearing) = match within(limit, pin!(attempt(server, &line, name))).await {
         Some(Ok(connected)) => connected,
         Some(Err(error)) => return Err(error::explain(&error, &server.address)),
         None => {

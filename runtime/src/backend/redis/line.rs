@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
-use redis::{PushInfo, PushKind, RedisError, RedisResult, Value};
+use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Value};
 use tokio::runtime;
 use tokio::task::unconstrained;
 use tokio::time::timeout;
@@ -95,13 +95,14 @@ impl Line {
     /// Sends the request when first polled, and takes its reply.
     pub(super) async fn exchange(
         &self,
-        mut connection: MultiplexedConnection,
-        request: Request,
+        connection: &mut MultiplexedConnection,
+        request: &Request,
     ) -> StoreResult<Value> {
         self.check()?;
         let endings = self.depart(request.role());
         let mut under_way = UnderWay { line: self, sent_at: CLOCK.now(), answered: false };
-        let talk = self.talk(&mut connection, &request, endings);
+        // Pinned here, so that it is not copied from one future into the next around it.
+        let talk = pin!(self.talk(connection, request, endings));
         match within(self.server.config.response_timeout, talk).await {
             Some(Ok(Some(reply))) => {
                 under_way.answered();
@@ -148,13 +149,24 @@ impl Line {
             Err(error) => error,
         };
         let Some(again) = request.in_other_words(&error, &self.server) else { return Err(error) };
-        let mut repeat = pin!(unconstrained(connection.send_packed_command(&again)));
-        // The second send is no longer in its turn. What takes a lock must not go behind a request
-        // that may give the same lock back: nobody would. The mutex keeps those out until it is
-        // sent.
+        // Rare, so its space is not in every request's future.
+        Box::pin(self.repeat(connection, &again, request.role(), endings)).await
+    }
+
+    /// Sends a request again, in other words. It is no longer in its turn: what takes a lock must not
+    /// go behind a request that may give the same lock back, for nobody would. The mutex keeps those
+    /// out until it is sent.
+    async fn repeat(
+        &self,
+        connection: &mut MultiplexedConnection,
+        again: &Cmd,
+        role: Role,
+        endings: u64,
+    ) -> RedisResult<Option<Value>> {
+        let mut repeat = pin!(unconstrained(connection.send_packed_command(again)));
         let first_poll = poll_fn(|context| {
             let pulse = self.pulse();
-            let late = request.role() == Role::Takes && pulse.endings != endings;
+            let late = role == Role::Takes && pulse.endings != endings;
             Poll::Ready((!late).then(|| repeat.as_mut().poll(context)))
         });
         let reply = match first_poll.await {
@@ -277,14 +289,16 @@ impl Drop for Ear {
 }
 
 /// What comes of `future` within `limit`.
-pub(super) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
+pub(super) async fn within<F: Future>(
+    limit: Duration,
+    mut future: Pin<&mut F>,
+) -> Option<F::Output> {
     if let Ok(output) = timeout(limit, future.as_mut()).await {
         return Some(output);
     }
     // A runtime that was blocked wakes up to its timers first: the reply may lie there unread. The
     // reading task gets a moment for it.
-    timeout(READING_TIME, future).await.ok()
+    Box::pin(timeout(READING_TIME, future)).await.ok()
 }
 
 fn without_error(reply: Value) -> RedisResult<Value> {
