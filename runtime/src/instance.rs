@@ -2,13 +2,18 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use uuid::Uuid;
+use uuid::fmt::Simple;
 
-/// The name of one client instance, which its owner strings begin with.
+/// The name of one client instance, which its owner strings begin with, and the ids they end with.
 #[derive(Clone)]
 pub(crate) struct Instance {
     name: Arc<str>,
+    /// Random, so that no two instances count through the same ids.
+    first_id: u128,
+    ids_given: Arc<AtomicU64>,
 }
 
 impl Instance {
@@ -18,12 +23,19 @@ impl Instance {
     }
 
     pub(crate) fn named(name: &str) -> Self {
-        Self { name: name.into() }
+        Self { name: name.into(), first_id: Uuid::new_v4().as_u128(), ids_given: Arc::default() }
     }
 
     /// A new owner string, `<instance>/<uuid>`: one per acquire attempt, never used again.
     pub(crate) fn new_owner(&self) -> Arc<str> {
-        format!("{}/{}", self.name, Uuid::new_v4().simple()).into()
+        // Counting instead of drawing: that would be a system call for each acquire.
+        let given = self.ids_given.fetch_add(1, Ordering::Relaxed);
+        let id = Uuid::from_u128(self.first_id.wrapping_add(given.into())).simple();
+        let mut owner = String::with_capacity(self.name.len() + 1 + Simple::LENGTH);
+        owner.push_str(&self.name);
+        owner.push('/');
+        owner.push_str(id.encode_lower(&mut [0; Simple::LENGTH]));
+        owner.into()
     }
 
     /// Whether `owner` is a string of this instance's.
@@ -57,4 +69,24 @@ fn host_name() -> String {
 #[cfg(not(unix))]
 fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_else(|_| "host".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn owners_are_never_the_same_on_one_instance_or_two_of_a_name() {
+        let instances = [Instance::named("host:1"), Instance::named("host:1")];
+        let clone = instances[0].clone();
+
+        let owners: HashSet<_> = (0..1000)
+            .flat_map(|_| instances.iter().chain([&clone]).map(Instance::new_owner))
+            .collect();
+
+        assert_eq!(owners.len(), 3000);
+        assert!(owners.iter().all(|owner| is_owner(owner) && clone.made(owner)));
+    }
 }
