@@ -79,7 +79,7 @@ impl Request {
     pub(super) fn release(lock: &Lock, claim: Duration) -> Self {
         let mut command = script::RELEASE.call(3);
         add_keys(&mut command, lock);
-        command.arg(&*lock.owner).arg(millis(claim)).arg(SCAN_LIMIT);
+        command.arg(&*lock.owner).arg(millis(claim));
         Self { command, role: Role::Ends, form: Form::Script(&script::RELEASE) }
     }
 
@@ -130,8 +130,6 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).clamp(1, MAX_MILLIS)
 }
 
-/// How many places a release looks at, so that it cannot block the server.
-const SCAN_LIMIT: u32 = 64;
 const MAX_MILLIS: u64 = 1 << 48;
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
 -- Ends an owner's hold and its place in the queue: grants the lock to the next contender in the
 -- same step, so that nobody comes in between, or frees it.
 --
--- KEYS[1]  lock        string: the owner
--- KEYS[2]  queue       sorted set: contender -> ticket, the lowest is next
--- KEYS[3]  waiters     hash: contender -> "<deadline_ms> <channel>"
+-- KEYS[1]  lock      string: the owner
+-- KEYS[2]  queue     sorted set: contender -> ticket, the lowest is next
+-- KEYS[3]  waiters   hash: contender -> "<deadline_ms> <channel>"
 -- ARGV[1]  owner
--- ARGV[2]  claim_ms    TTL of a granted lock until its new owner confirms it
--- ARGV[3]  scan_limit  how many places one run looks at
+-- ARGV[2]  claim_ms  TTL of a granted lock until its new owner confirms it
 --
 -- Returns 1  it was the owner's and is free now
 --         2  nobody holds it
@@ -19,9 +18,11 @@
 -- that this server believes out of reach; they find at their confirmation that it was not for them.
 
 local FREED, GONE, TAKEN, FOREIGN = 1, 2, 3, 4
+-- So many places one run looks at, so that it cannot block the server.
+local PLACES_PER_RUN = 64
 
 local lock, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
-local owner, claim_ms, scan_limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local owner, claim_ms = ARGV[1], ARGV[2]
 
 local function forget(contender)
   redis.call('ZREM', queue, contender)
@@ -63,7 +64,7 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- The live places in ticket order, up to the one after the chosen one.
 local live, chosen = {}, nil
-for _, contender in ipairs(redis.call('ZRANGE', queue, 0, scan_limit - 1)) do
+for _, contender in ipairs(redis.call('ZRANGE', queue, 0, PLACES_PER_RUN - 1)) do
   local place = redis.call('HGET', waiters, contender) or ''
   local deadline_ms, channel = string.match(place, '^(%d+) (.*)$')
   if not deadline_ms or tonumber(deadline_ms) <= now_ms then
