@@ -3,13 +3,13 @@
 //! A release stays in here until an answer proves its outcome, or until the lease it is about has
 //! ended by itself. So the backlog is bounded by what was begun within one lease.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Channel, Lock, Released, StoreResult};
 use crate::backoff::{self, Chance};
 use crate::clock::Timestamp;
+use crate::ids::IdMap;
 use crate::protocol::contender::Traces;
 use crate::protocol::hold::Granted;
 use crate::schedule::Schedule;
@@ -20,7 +20,7 @@ pub(crate) type ReleaseId = u64;
 /// The releases under way in the background, on channels of the kind `C`.
 #[derive(Clone, Debug)]
 pub(crate) struct Backlog<C = Arc<dyn Channel>> {
-    releases: HashMap<ReleaseId, Pending<C>>,
+    releases: IdMap<ReleaseId, Pending<C>>,
     due: Schedule<ReleaseId>,
     next_id: ReleaseId,
 }
@@ -96,7 +96,7 @@ pub(crate) struct Errand<C = Arc<dyn Channel>> {
 
 impl<C: Clone> Backlog<C> {
     pub(crate) fn new() -> Self {
-        Self { releases: HashMap::new(), due: Schedule::new(), next_id: 0 }
+        Self { releases: IdMap::default(), due: Schedule::new(), next_id: 0 }
     }
 
     /// Takes a release over.

@@ -85,6 +85,7 @@ mod fencing;
 mod guard;
 mod held;
 mod hold;
+mod ids;
 mod instance;
 mod key;
 #[cfg(feature = "tower")]

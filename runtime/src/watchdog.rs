@@ -3,12 +3,12 @@
 //! A hold is in here from the moment its caller has it until its release begins or it is lost, and
 //! no longer: what is not in here is never renewed.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Lock, Renewal, Renewed};
 use crate::clock::Timestamp;
+use crate::ids::IdMap;
 use crate::lease::Lease;
 use crate::protocol::hold::{End, Granted, Hold, Step};
 use crate::schedule::Schedule;
@@ -19,7 +19,7 @@ pub(crate) type HoldId = u64;
 /// The holds of a client.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    holds: HashMap<HoldId, Watched>,
+    holds: IdMap<HoldId, Watched>,
     due: Schedule<HoldId>,
     next_id: HoldId,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Batch {
 
 impl Watchdog {
     pub(crate) fn new() -> Self {
-        Self { holds: HashMap::new(), due: Schedule::new(), next_id: 0 }
+        Self { holds: IdMap::default(), due: Schedule::new(), next_id: 0 }
     }
 
     /// Watches a hold.

@@ -1,6 +1,5 @@
 //! The connection of each runtime: a connection dies with the runtime that made it.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::runtime::{self, Handle};
@@ -11,9 +10,10 @@ use super::connect::connect;
 use super::line::{Duty, Line};
 use super::server::Server;
 use crate::backend::{Channel, StoreError, StoreErrorKind, StoreResult};
+use crate::ids::IdMap;
 
 #[derive(Debug, Default)]
-pub(super) struct Runtimes(Mutex<HashMap<runtime::Id, Slot>>);
+pub(super) struct Runtimes(Mutex<IdMap<runtime::Id, Slot>>);
 
 #[derive(Debug)]
 enum Slot {
@@ -85,7 +85,7 @@ impl Runtimes {
         }
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<runtime::Id, Slot>> {
+    fn slots(&self) -> MutexGuard<'_, IdMap<runtime::Id, Slot>> {
         // Each change is one insertion or removal, so a poisoned map is a whole map.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
