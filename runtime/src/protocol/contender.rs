@@ -251,26 +251,29 @@ impl Contender {
         }
     }
 
+    /// When there is something to do; `wanted` if a local waiter is there.
+    pub(crate) fn next_step(&self, wanted: bool) -> Timestamp {
+        match self.state {
+            State::Asking { .. } | State::Confirming => Timestamp::NEVER,
+            State::Queued { verify_at: at } | State::Pausing { until: at } if wanted => at,
+            _ => Timestamp::NOW,
+        }
+    }
+
     /// What to do at `now`, for the lease that the local waiter at the head wants, if one is there.
     pub(crate) fn step(&mut self, now: Timestamp, wanted: Option<Duration>) -> Step {
-        if matches!(self.state, State::Asking { .. } | State::Confirming) {
-            return Step::Wait(Timestamp::NEVER);
+        let at = self.next_step(wanted.is_some());
+        if now < at {
+            return Step::Wait(at);
         }
         let Some(lease) = wanted else { return Step::GiveUp(self.traces) };
-        match self.state {
-            State::Queued { verify_at: at } | State::Pausing { until: at } if now < at => {
-                Step::Wait(at)
-            }
-            State::Claimed => {
-                self.lease = self.lease.max(lease);
-                self.state = State::Confirming;
-                Step::Confirm(lease)
-            }
-            _ => {
-                self.lease = self.lease.max(lease);
-                self.state = State::Asking { announced: false };
-                Step::Contend(lease)
-            }
+        self.lease = self.lease.max(lease);
+        if matches!(self.state, State::Claimed) {
+            self.state = State::Confirming;
+            Step::Confirm(lease)
+        } else {
+            self.state = State::Asking { announced: false };
+            Step::Contend(lease)
         }
     }
 

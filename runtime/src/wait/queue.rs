@@ -114,6 +114,17 @@ impl Queue {
         self.waiters.get(&ticket)
     }
 
+    /// When the driver has something to do for the offer or the contender.
+    pub(super) fn next_step(&self) -> Timestamp {
+        let contender = self.contender.as_ref();
+        let contender =
+            contender.map_or(Timestamp::NEVER, |it| it.next_step(self.wanted().is_some()));
+        let offer = self.offer.as_ref().map_or(Timestamp::NEVER, |offer| {
+            if self.awake().next().is_some() { offer.until() } else { Timestamp::NOW }
+        });
+        contender.min(offer)
+    }
+
     /// The waker of the waiter to whom the lock is on offer, if it is.
     pub(super) fn offered_to(&self) -> Option<Waker> {
         self.offer.as_ref()?;

@@ -8,11 +8,11 @@ use super::queue::Queue;
 
 impl<O> Waiting<O> {
     pub(crate) fn outside(&self) -> &O {
-        &self.outside
+        &self.ground.outside
     }
 
     pub(crate) fn outside_mut(&mut self) -> &mut O {
-        &mut self.outside
+        &mut self.ground.outside
     }
 
     /// The owners under which this process contends for `key`, has it on offer, or holds it.
@@ -28,7 +28,8 @@ impl<O> Waiting<O> {
 
 impl<O: Hash> Hash for Waiting<O> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        (&self.outside, &self.due, self.next_ticket, &self.owed).hash(hasher);
+        let ground = &self.ground;
+        (&ground.outside, &ground.due, self.next_ticket, &ground.owed).hash(hasher);
         let mut keys: Vec<_> = self.keys.iter().collect();
         keys.sort_unstable_by_key(|(key, _)| *key);
         keys.hash(hasher);

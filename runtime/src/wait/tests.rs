@@ -2,7 +2,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
+use super::ground::PATIENCE_WITH_A_TRY;
 use super::*;
+use crate::backend::Contended;
+use crate::backoff::Chance;
 
 const LEASE: Duration = Duration::from_secs(3);
 const CLAIM: Duration = Duration::from_millis(500);
@@ -51,7 +54,7 @@ fn waiter_that_looks_just_after_its_offer_ended_is_told_to_look_again() {
     assert!(waiting.poll(&lock.key, ticket, &waker).is_pending());
     assert!(waiting.pass_on(&lock, Granted::new(Timestamp::NOW, LEASE)));
 
-    waiting.outside.now = Timestamp::NOW + CLAIM;
+    waiting.ground.outside.now = Timestamp::NOW + CLAIM;
     assert!(waiting.poll(&lock.key, ticket, &waker).is_pending());
     waiting.take_wakers().wake();
     let woken_before = bell.0.load(Ordering::Relaxed);
@@ -73,12 +76,12 @@ fn late_grant_does_not_replace_an_offer_that_reaches_further() {
     let Entry::Wait(ticket) = waiting.enter(&key, LEASE, true, 1) else { panic!("no queue") };
     assert!(waiting.poll(&key, ticket, Waker::noop()).is_pending());
     let sent_at = Timestamp::NOW + PATIENCE_WITH_A_TRY;
-    waiting.outside.now = sent_at;
+    waiting.ground.outside.now = sent_at;
     let mut commands = Vec::new();
     waiting.step(sent_at, &mut commands);
     let Some(Command::Contend { lock: late, .. }) = commands.pop() else { panic!("no contender") };
     let now = sent_at + LEASE / 2;
-    waiting.outside.now = now;
+    waiting.ground.outside.now = now;
     waiting.tried(&key, Some(Arc::clone(&passed_on.owner)));
     assert!(waiting.pass_on(&passed_on, Granted::new(now, LEASE)));
 
