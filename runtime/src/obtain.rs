@@ -13,7 +13,7 @@ use crate::backend::{
 };
 use crate::backlog::{Proof, Release};
 use crate::clock::Timestamp;
-use crate::driver::Core;
+use crate::driver::{Core, State};
 use crate::error::LockError;
 use crate::hold::Hold;
 use crate::instance;
@@ -220,13 +220,12 @@ impl<'a> Caller<'a> {
         }
     }
 
+    /// From here on the claim stands for the caller, in the store and in the queue.
     fn granted(&mut self, mut sent: Sent<'_>, granted: Granted, token: Option<u64>) -> Claim {
         sent.settled = true;
-        let lock = sent.lock.clone();
-        let owner = Arc::clone(&lock.owner);
-        self.core.change(|state| state.waiting.tried(self.key, Some(owner)));
         self.place = Place::Gone;
-        Claim { core: Arc::clone(self.core), lock, granted, token, taken: false }
+        let lock = sent.lock.clone();
+        Claim { core: Arc::clone(self.core), lock, granted, token, stage: Stage::Trying }
     }
 
     /// Waits for the turn. A drop leaves the queue; a grant taken before is in the claim.
@@ -241,7 +240,7 @@ impl<'a> Caller<'a> {
         if let Some(channel) = self.silent.take() {
             channel.retire();
         }
-        Ok(Claim { core: Arc::clone(self.core), lock, granted, token: None, taken: false })
+        Ok(Claim { core: Arc::clone(self.core), lock, granted, token: None, stage: Stage::Queued })
     }
 }
 
@@ -304,17 +303,30 @@ struct Claim {
     lock: Lock,
     granted: Granted,
     token: Option<u64>,
-    taken: bool,
+    stage: Stage,
+}
+
+/// What the local queue knows of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// That somebody tries.
+    Trying,
+    /// That this process has the lock.
+    Queued,
+    /// That the hold has it.
+    Taken,
 }
 
 impl Claim {
     /// Makes it a hold, with at least half of the lease ahead: for which one renewal may be spent.
     async fn settle(mut self, settings: &Settings) -> Result<Arc<Hold>, Refusal> {
         if settings.fencing && self.token.is_none() {
+            self.queue_up();
             self.token = Some(draw(&self.core, &self.lock).await?);
         }
         // Last: nothing is awaited between this and the first poll of the body.
         if !self.is_fresh(settings.lease) {
+            self.queue_up();
             self.renew(settings.lease).await?;
             if !self.is_fresh(settings.lease) {
                 return Err(Refusal::TooSlow { lease: settings.lease });
@@ -323,14 +335,30 @@ impl Claim {
         let hold = hold::Hold::new(self.granted, self.core.now(), settings.max_hold);
         let lease = Arc::new(Lease::new(self.lock.clone(), self.core.clock(), &hold, self.token));
         let watched = Arc::clone(&lease);
-        let id = self.core.change(|state| {
+        let core = Arc::clone(&self.core);
+        // One step, for the usual call's sake: the queue and the watchdog learn of it together.
+        let id = core.change(|state| {
             if state.is_shut_down() {
                 return Err(Refusal::ShutDown);
             }
+            self.queue_up_in(state);
+            self.stage = Stage::Taken;
             Ok(state.hold_begins(hold, watched))
         })?;
-        self.taken = true;
-        Ok(Arc::new(Hold::new(Arc::clone(&self.core), lease, id, self.granted)))
+        Ok(Arc::new(Hold::new(core, lease, id, self.granted)))
+    }
+
+    /// Lets the queue know that this process has the lock.
+    fn queue_up(&mut self) {
+        let core = Arc::clone(&self.core);
+        core.change(|state| self.queue_up_in(state));
+    }
+
+    fn queue_up_in(&mut self, state: &mut State) {
+        if self.stage == Stage::Trying {
+            state.waiting.tried(&self.lock.key, Some(Arc::clone(&self.lock.owner)));
+            self.stage = Stage::Queued;
+        }
     }
 
     fn is_fresh(&self, lease: Duration) -> bool {
@@ -354,10 +382,13 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if !self.taken {
+        if self.stage != Stage::Taken {
             let lock = self.lock.clone();
             self.core.release_later(Release::of_grant(lock, self.granted, self.core.now()));
-            self.core.change(|state| state.waiting.hold_ended(&self.lock));
+            self.core.change(|state| match self.stage {
+                Stage::Trying => state.waiting.tried(&self.lock.key, None),
+                Stage::Queued | Stage::Taken => state.waiting.hold_ended(&self.lock),
+            });
         }
     }
 }
