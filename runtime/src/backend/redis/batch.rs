@@ -33,7 +33,7 @@ where
 }
 
 /// Waits for all, so that they share one round trip.
-async fn all<F: Future>(mut futures: Vec<Pin<Box<F>>>) -> Vec<F::Output> {
+pub(super) async fn all<F: Future + ?Sized>(mut futures: Vec<Pin<Box<F>>>) -> Vec<F::Output> {
     let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
     poll_fn(|context| {
         for (future, output) in futures.iter_mut().zip(&mut outputs) {

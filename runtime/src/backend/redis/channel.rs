@@ -8,7 +8,8 @@ use redis::Value;
 use redis::aio::MultiplexedConnection;
 
 use super::batch::renew_by_slot;
-use super::line::Line;
+use super::line::{Line, READING_TIME};
+use super::releases::Releases;
 use super::reply;
 use super::request::Request;
 use crate::backend::{
@@ -20,10 +21,12 @@ use crate::backend::{
 pub(super) struct RedisChannel {
     way: Way,
     hearing: Hearing,
+    releases: Arc<Releases>,
 }
 
+/// Where requests go.
 #[derive(Clone, Debug)]
-struct Way {
+pub(super) struct Way {
     connection: MultiplexedConnection,
     line: Arc<Line>,
 }
@@ -45,7 +48,7 @@ impl RedisChannel {
         line: Arc<Line>,
         hearing: Hearing,
     ) -> Self {
-        Self { way: Way { connection, line }, hearing }
+        Self { way: Way { connection, line }, hearing, releases: Arc::default() }
     }
 
     pub(super) fn line(&self) -> &Line {
@@ -74,14 +77,33 @@ impl Way {
         batch: &[Renewal],
     ) -> impl Future<Output = StoreResult<Vec<Renewed>>> + Send + use<> {
         let count = batch.len();
-        let read = move |reply, address: &str| reply::renewed(reply, count, address);
+        let read = move |reply: Value, address: &str| reply::renewed(&reply, count, address);
         self.ask(Request::renew(batch), read)
+    }
+
+    /// Whether one command may release several locks, as far as is known.
+    pub(super) fn takes_several_locks(&self) -> bool {
+        !self.line.server().is_clustered()
+    }
+
+    pub(super) fn release(
+        &self,
+        locks: &[Lock],
+        claim: Duration,
+    ) -> impl Future<Output = StoreResult<Vec<Released>>> + Send + use<> {
+        let count = locks.len();
+        let read = move |reply, address: &str| reply::released(reply, count, address);
+        self.ask(Request::release(locks, claim), read)
     }
 }
 
 impl Channel for RedisChannel {
     fn is_open(&self) -> bool {
         self.way.line.is_open()
+    }
+
+    fn answers_within(&self) -> Duration {
+        self.way.line.server().config.response_timeout + READING_TIME
     }
 
     fn retire(&self) {
@@ -135,7 +157,8 @@ impl Channel for RedisChannel {
     }
 
     fn release(&self, lock: &Lock, claim: Duration) -> BoxFuture<StoreResult<Released>> {
-        Box::pin(self.way.ask(Request::release(lock, claim), reply::released))
+        let (releases, way) = (Arc::clone(&self.releases), self.way.clone());
+        Box::pin(releases.release(way, lock.clone(), claim))
     }
 
     fn inspect(&self, key: &Arc<str>) -> BoxFuture<StoreResult<Option<Holder>>> {

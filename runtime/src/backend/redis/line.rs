@@ -308,6 +308,7 @@ fn without_error(reply: Value) -> RedisResult<Value> {
     }
 }
 
-const READING_TIME: Duration = Duration::from_millis(2);
+/// How long a reply may lie unread before it counts as late.
+pub(super) const READING_TIME: Duration = Duration::from_millis(2);
 const UNANSWERED_TO_CLOSE: u32 = 2;
 const CLOCK: Clock = Clock::Boot;

@@ -26,6 +26,7 @@ mod connect;
 mod error;
 mod line;
 mod news;
+mod releases;
 mod reply;
 mod request;
 mod runtimes;

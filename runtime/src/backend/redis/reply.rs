@@ -46,36 +46,40 @@ pub(super) fn drawn(reply: Value, address: &str) -> StoreResult<Drawn> {
     }
 }
 
-/// Answers a batch of `count`.
-pub(super) fn renewed(reply: Value, count: usize, address: &str) -> StoreResult<Vec<Renewed>> {
-    let Value::Array(codes) = reply else {
-        return Err(unexpected(&reply, address));
-    };
-    let renewed: Option<Vec<_>> = codes
-        .iter()
-        .map(|code| match code {
-            Value::Int(1) => Some(Renewed::Renewed),
-            Value::Int(2) => Some(Renewed::Gone),
-            Value::Int(3) => Some(Renewed::Taken),
-            Value::Int(4) => Some(Renewed::Foreign),
-            _ => None,
-        })
-        .collect();
-    // One answer each, or none: a missing one must not shift the others.
-    renewed
-        .filter(|renewed| renewed.len() == count)
-        .ok_or_else(|| unexpected(&Value::Array(codes), address))
+pub(super) fn renewed(reply: &Value, count: usize, address: &str) -> StoreResult<Vec<Renewed>> {
+    each(reply, count, address, |code| match code {
+        Value::Int(1) => Some(Renewed::Renewed),
+        Value::Int(2) => Some(Renewed::Gone),
+        Value::Int(3) => Some(Renewed::Taken),
+        Value::Int(4) => Some(Renewed::Foreign),
+        _ => None,
+    })
 }
 
-pub(super) fn released(reply: Value, address: &str) -> StoreResult<Released> {
-    match reply {
-        Value::Int(1) => Ok(Released::Freed),
-        Value::Int(2) => Ok(Released::Gone),
-        Value::Int(3) => Ok(Released::Taken),
-        Value::Int(4) => Ok(Released::Foreign),
-        Value::BulkString(owner) => Ok(Released::Granted { owner: text(&owner) }),
-        other => Err(unexpected(&other, address)),
-    }
+/// The answer to a single release comes by itself.
+pub(super) fn released(reply: Value, count: usize, address: &str) -> StoreResult<Vec<Released>> {
+    let reply = if count == 1 { Value::Array(vec![reply]) } else { reply };
+    each(&reply, count, address, |answer| match answer {
+        Value::Int(1) => Some(Released::Freed),
+        Value::Int(2) => Some(Released::Gone),
+        Value::Int(3) => Some(Released::Taken),
+        Value::Int(4) => Some(Released::Foreign),
+        Value::BulkString(owner) => Some(Released::Granted { owner: text(owner) }),
+        _ => None,
+    })
+}
+
+/// The answers to a batch of `count`: one each, or none, since a missing one must not shift the
+/// others.
+fn each<T>(
+    reply: &Value,
+    count: usize,
+    address: &str,
+    read: impl Fn(&Value) -> Option<T>,
+) -> StoreResult<Vec<T>> {
+    let Value::Array(answers) = reply else { return Err(unexpected(reply, address)) };
+    let read: Option<Vec<_>> = answers.iter().map(read).collect();
+    read.filter(|read| read.len() == count).ok_or_else(|| unexpected(reply, address))
 }
 
 pub(super) fn holder(reply: Value, address: &str) -> StoreResult<Option<Holder>> {
@@ -138,11 +142,11 @@ mod tests {
     fn a_batch_is_answered_in_whole_or_not_at_all() {
         let codes = |codes: &[i64]| Value::Array(codes.iter().copied().map(Value::Int).collect());
         assert_eq!(
-            renewed(codes(&[1, 2, 3, 4]), 4, "h:1").unwrap(),
+            renewed(&codes(&[1, 2, 3, 4]), 4, "h:1").unwrap(),
             [Renewed::Renewed, Renewed::Gone, Renewed::Taken, Renewed::Foreign]
         );
         for (reply, count) in [(codes(&[1]), 2), (codes(&[1, 9]), 2), (Value::Nil, 1)] {
-            let error = renewed(reply, count, "h:1").unwrap_err();
+            let error = renewed(&reply, count, "h:1").unwrap_err();
             assert_eq!(error.kind, StoreErrorKind::Unavailable);
         }
     }

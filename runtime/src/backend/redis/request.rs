@@ -76,10 +76,15 @@ impl Request {
         Self { command, role: Role::Harmless, form: Form::Script(&script::RENEW) }
     }
 
-    pub(super) fn release(lock: &Lock, claim: Duration) -> Self {
-        let mut command = script::RELEASE.call(3);
-        add_keys(&mut command, lock);
-        command.arg(&*lock.owner).arg(millis(claim));
+    pub(super) fn release(locks: &[Lock], claim: Duration) -> Self {
+        let mut command = script::RELEASE.call(3 * locks.len());
+        for lock in locks {
+            add_keys(&mut command, lock);
+        }
+        command.arg(millis(claim));
+        for lock in locks {
+            command.arg(&*lock.owner);
+        }
         Self { command, role: Role::Ends, form: Form::Script(&script::RELEASE) }
     }
 

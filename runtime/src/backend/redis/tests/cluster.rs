@@ -1,6 +1,8 @@
 //! A node of a cluster: it refuses every command and script whose keys lie in several slots.
 
+use super::releases::held;
 use super::*;
+use crate::backend::redis::batch::all;
 
 /// A cluster of one node, so that nothing is elsewhere.
 async fn cluster() -> RedisServer {
@@ -46,4 +48,15 @@ async fn a_batch_of_renewals_may_span_slots() {
     }
     let ttl_ms: u64 = server.run(&["PTTL", "k98"]);
     assert!(Duration::from_millis(ttl_ms) > LEASE);
+}
+
+#[tokio::test]
+async fn releases_of_one_moment_may_span_slots() {
+    let server = cluster().await;
+    let channel = server.backend().open().await.unwrap();
+    for _ in 0..2 {
+        let locks = held(&*channel, "stock", 5).await;
+        let answers = all(locks.iter().map(|lock| channel.release(lock, CLAIM)).collect()).await;
+        assert!(answers.iter().all(|answer| matches!(answer, Ok(Released::Freed))), "{answers:?}");
+    }
 }

@@ -71,9 +71,9 @@ proptest! {
         let _ = reply::acquired(reply.clone(), "h:1");
         let _ = reply::contended(reply.clone(), "h:1");
         let _ = reply::drawn(reply.clone(), "h:1");
-        let _ = reply::released(reply.clone(), "h:1");
+        let _ = reply::released(reply.clone(), 1, "h:1");
         let _ = reply::holder(reply.clone(), "h:1");
-        if let Ok(renewed) = reply::renewed(reply, count, "h:1") {
+        if let Ok(renewed) = reply::renewed(&reply, count, "h:1") {
             prop_assert_eq!(renewed.len(), count);
         }
     }
@@ -83,7 +83,7 @@ proptest! {
         match parse_redis_value(&bytes).and_then(Value::extract_error) {
             Ok(value) => {
                 let _ = reply::acquired(value.clone(), "h:1");
-                let _ = reply::renewed(value, 1, "h:1");
+                let _ = reply::renewed(&value, 1, "h:1");
             }
             Err(refused) => {
                 let explained = error::explain(&refused, "h:1");

@@ -13,6 +13,7 @@ mod cluster;
 mod faults;
 mod fuzz;
 mod old;
+mod releases;
 mod rights;
 mod runtimes;
 
@@ -39,6 +40,16 @@ impl RedisServer {
         self.run::<()>(&words);
         let url = format!("redis://{name}:secret@{}", self.address());
         RedisBackend::new(config_from_url(&url).unwrap())
+    }
+}
+
+impl RedisServer {
+    /// How often the server was sent a command since its counts were last reset.
+    fn calls_of(&self, command: &str) -> u64 {
+        let stats: String = self.run(&["INFO", "commandstats"]);
+        let line =
+            stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        line.and_then(|line| line.split(',').next()).map_or(0, |calls| calls.parse().unwrap())
     }
 }
 
