@@ -4,8 +4,11 @@
 //! before it is sent, and the guard hands it to the backlog if it is dropped.
 
 use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::time::timeout;
 
 use crate::backend::{
     Acquired, Channel, Drawn, Holder, Lock, Renewal, Renewed, StoreError, StoreErrorKind,
@@ -50,13 +53,7 @@ async fn within(
         return Err((Refusal::NoRuntime, report()));
     }
     let mut caller = Caller::enter(core, key, settings).map_err(|refusal| (refusal, report()))?;
-    let outcome = if settings.wait.is_zero() {
-        // One try, bounded by the store's own time-outs.
-        caller.seek(settings).await
-    } else {
-        let sought = tokio::time::timeout(settings.wait, caller.seek(settings)).await;
-        sought.unwrap_or(Err(Refusal::TimedOut))
-    };
+    let outcome = caller.seek(settings, begun_at).await;
     // While the caller is still in the queue, there is something to report.
     outcome.map_err(|refusal| (refusal, report()))
 }
@@ -96,11 +93,47 @@ impl<'a> Caller<'a> {
         Ok(Self { core, key, place, silent: None })
     }
 
-    async fn seek(&mut self, settings: &Settings) -> Result<Arc<Hold>, Refusal> {
+    async fn seek(
+        &mut self,
+        settings: &Settings,
+        begun_at: Timestamp,
+    ) -> Result<Arc<Hold>, Refusal> {
         let direct = match self.place {
-            Place::Trying(ticket) => self.try_directly(ticket, settings).await?,
+            Place::Trying(ticket) => self.try_in_time(ticket, settings).await?,
             Place::Gone | Place::Waiting(_) => None,
         };
+        match direct {
+            Some(claim) if claim.is_settled(settings) => claim.begin(settings),
+            direct => {
+                // A single try is bounded by the store's own time-outs.
+                let spent = self.core.now().since(begun_at);
+                let left = Some(settings.wait).filter(|wait| !wait.is_zero());
+                let left = left.map(|wait| wait.saturating_sub(spent));
+                bounded(left, pin!(self.go_on(direct, settings))).await
+            }
+        }
+    }
+
+    /// The usual try needs no timer of its own: the store answers within less than `wait`, or says that
+    /// it does not.
+    async fn try_in_time(
+        &mut self,
+        ticket: Ticket,
+        settings: &Settings,
+    ) -> Result<Option<Claim>, Refusal> {
+        let open = self.core.open_channel();
+        let wait = Some(settings.wait).filter(|wait| !wait.is_zero());
+        let in_time = settings.max_waiters > 0
+            && open.as_ref().is_some_and(|open| open.answers_within() < settings.wait);
+        let limit = wait.filter(|_| !in_time);
+        bounded(limit, pin!(self.try_directly(ticket, settings, open))).await
+    }
+
+    async fn go_on(
+        &mut self,
+        direct: Option<Claim>,
+        settings: &Settings,
+    ) -> Result<Arc<Hold>, Refusal> {
         let claim = match direct {
             Some(claim) => claim,
             None => self.wait().await?,
@@ -114,11 +147,16 @@ impl<'a> Caller<'a> {
         &mut self,
         ticket: Ticket,
         settings: &Settings,
+        open: Option<Arc<dyn Channel>>,
     ) -> Result<Option<Claim>, Refusal> {
         let goes_on = !settings.wait.is_zero() && settings.max_waiters > 0;
         let lock = Lock { key: Arc::clone(self.key), owner: self.core.instance().new_owner() };
         let lease = settings.lease;
-        let refusal = match self.core.channel().await {
+        let channel = match open {
+            Some(channel) => Ok(channel),
+            None => self.core.channel().await,
+        };
+        let refusal = match channel {
             Ok(channel) => {
                 let mut sent = Sent::new(self.core, &lock, &channel, lease);
                 let sent_at = self.core.now();
@@ -332,6 +370,15 @@ impl Claim {
                 return Err(Refusal::TooSlow { lease: settings.lease });
             }
         }
+        self.begin(settings)
+    }
+
+    /// Whether nothing is to be awaited before the hold.
+    fn is_settled(&self, settings: &Settings) -> bool {
+        self.token.is_some() == settings.fencing && self.is_fresh(settings.lease)
+    }
+
+    fn begin(mut self, settings: &Settings) -> Result<Arc<Hold>, Refusal> {
         let hold = hold::Hold::new(self.granted, self.core.now(), settings.max_hold);
         let lease = Arc::new(Lease::new(self.lock.clone(), self.core.clock(), &hold, self.token));
         let watched = Arc::clone(&lease);
@@ -390,6 +437,17 @@ impl Drop for Claim {
                 Stage::Queued | Stage::Taken => state.waiting.hold_ended(&self.lock),
             });
         }
+    }
+}
+
+/// What comes of `future` within `limit`, if there is one.
+async fn bounded<T>(
+    limit: Option<Duration>,
+    future: Pin<&mut impl Future<Output = Result<T, Refusal>>>,
+) -> Result<T, Refusal> {
+    match limit {
+        None => future.await,
+        Some(limit) => timeout(limit, future).await.unwrap_or(Err(Refusal::TimedOut)),
     }
 }
 

@@ -196,6 +196,10 @@ impl Channel for MemoryChannel {
         true
     }
 
+    fn answers_within(&self) -> Duration {
+        Duration::ZERO
+    }
+
     // The store is reached by a call: there is nothing to close.
     fn retire(&self) {}
 

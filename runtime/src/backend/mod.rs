@@ -50,10 +50,14 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
 ///
 /// A channel never comes back once it is closed. Dropping a request's future does not undo the
 /// request: it may or may not take effect, but if it does, then before any later request on the same
-/// channel. No request takes longer than the store's response time-out.
+/// channel; releases may wait for others of the same moment. No request takes longer than
+/// [`answers_within`](Self::answers_within) says.
 pub(crate) trait Channel: fmt::Debug + Send + Sync {
     /// Whether requests have a chance: not after a disconnect, nor when the store fell silent.
     fn is_open(&self) -> bool;
+
+    /// How long a request takes at most, an answer being that there is none.
+    fn answers_within(&self) -> Duration;
 
     /// Closes the channel: the store answers elsewhere, so its silence here is the channel's own.
     fn retire(&self);

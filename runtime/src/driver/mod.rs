@@ -175,9 +175,14 @@ impl Core {
         self.change(|state| state.backlog.add(release));
     }
 
+    /// The channel of the calling runtime, if one is open.
+    pub(crate) fn open_channel(&self) -> Option<Arc<dyn Channel>> {
+        self.backend.channel()
+    }
+
     /// The channel of the calling runtime.
     pub(crate) async fn channel(&self) -> StoreResult<Arc<dyn Channel>> {
-        match self.backend.channel() {
+        match self.open_channel() {
             Some(channel) => Ok(channel),
             None => self.backend.open().await,
         }
