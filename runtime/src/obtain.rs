@@ -98,20 +98,19 @@ impl<'a> Caller<'a> {
         settings: &Settings,
         begun_at: Timestamp,
     ) -> Result<Arc<Hold>, Refusal> {
-        let direct = match self.place {
+        let mut claim = match self.place {
             Place::Trying(ticket) => self.try_in_time(ticket, settings).await?,
             Place::Gone | Place::Waiting(_) => None,
         };
-        match direct {
-            Some(claim) if claim.is_settled(settings) => claim.begin(settings),
-            direct => {
-                // A single try is bounded by the store's own time-outs.
-                let spent = self.core.now().since(begun_at);
-                let left = Some(settings.wait).filter(|wait| !wait.is_zero());
-                let left = left.map(|wait| wait.saturating_sub(spent));
-                bounded(left, pin!(self.go_on(direct, settings))).await
-            }
+        if !claim.as_ref().is_some_and(|claim| claim.is_settled(settings)) {
+            let spent = self.core.now().since(begun_at);
+            // A single try is bounded by the store's own time-outs.
+            let wait = Some(settings.wait).filter(|wait| !wait.is_zero());
+            let left = wait.map(|wait| wait.saturating_sub(spent));
+            bounded(left, pin!(self.go_on(&mut claim, settings))).await?;
         }
+        // There is one: else that was an error.
+        claim.ok_or(Refusal::TimedOut)?.begin(settings)
     }
 
     /// The usual try needs no timer of its own: the store answers within less than `wait`, or says that
@@ -126,19 +125,24 @@ impl<'a> Caller<'a> {
         let in_time = settings.max_waiters > 0
             && open.as_ref().is_some_and(|open| open.answers_within() < settings.wait);
         let limit = wait.filter(|_| !in_time);
-        bounded(limit, pin!(self.try_directly(ticket, settings, open))).await
+        // Boxed, so that those who go on to wait, perhaps thousands, do not keep its space.
+        bounded(limit, Box::pin(self.try_directly(ticket, settings, open)).as_mut()).await
     }
 
+    /// Makes a settled claim of `claim`, which is none for a waiter.
     async fn go_on(
         &mut self,
-        direct: Option<Claim>,
+        claim: &mut Option<Claim>,
         settings: &Settings,
-    ) -> Result<Arc<Hold>, Refusal> {
-        let claim = match direct {
-            Some(claim) => claim,
-            None => self.wait().await?,
-        };
-        claim.settle(settings).await
+    ) -> Result<(), Refusal> {
+        if claim.is_none() {
+            *claim = Some(self.wait().await?);
+        }
+        if let Some(claim) = claim.as_mut().filter(|claim| !claim.is_settled(settings)) {
+            // Boxed for the waiters, as above.
+            Box::pin(claim.confirm(settings)).await?;
+        }
+        Ok(())
     }
 
     /// Asks the store itself. `None` if the lock is not to be had at once and the caller has become
@@ -356,21 +360,21 @@ enum Stage {
 }
 
 impl Claim {
-    /// Makes it a hold, with at least half of the lease ahead: for which one renewal may be spent.
-    async fn settle(mut self, settings: &Settings) -> Result<Arc<Hold>, Refusal> {
+    /// Awaits what is missing before the hold: at least half of the lease must be ahead, for which one
+    /// renewal may be spent.
+    async fn confirm(&mut self, settings: &Settings) -> Result<(), Refusal> {
+        self.queue_up();
         if settings.fencing && self.token.is_none() {
-            self.queue_up();
             self.token = Some(draw(&self.core, &self.lock).await?);
         }
         // Last: nothing is awaited between this and the first poll of the body.
         if !self.is_fresh(settings.lease) {
-            self.queue_up();
             self.renew(settings.lease).await?;
             if !self.is_fresh(settings.lease) {
                 return Err(Refusal::TooSlow { lease: settings.lease });
             }
         }
-        self.begin(settings)
+        Ok(())
     }
 
     /// Whether nothing is to be awaited before the hold.

@@ -143,7 +143,8 @@ impl<O: Outside> Ground<O> {
     /// given back all the same, in case that it still stands in the store.
     fn offer(&mut self, lock: &Lock, queue: &mut Queue, granted: Granted, now: Timestamp) {
         let (owner, turn) = (Arc::clone(&lock.owner), Turn::begin(now));
-        let mut spare = Some(Offer::new(owner, granted, turn, now, self.pace.claim));
+        let mut spare: Option<Box<Offer>> =
+            Some(Offer::new(owner, granted, turn, now, self.pace.claim).into());
         let known = queue.offer.as_ref();
         if known.is_none_or(|offer| offer.granted.deadline() <= granted.deadline()) {
             queue.note_owner(&lock.owner, now);

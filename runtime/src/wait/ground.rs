@@ -52,7 +52,7 @@ impl<O: Outside> Ground<O> {
             } else {
                 Timestamp::NOW
             };
-            queue.contender = Some(Contender::new(owner, start_at, self.pace));
+            queue.contender = Some(Contender::new(owner, start_at, self.pace).into());
         }
         if queue.is_idle() {
             self.look_at(key, queue, Timestamp::NEVER);

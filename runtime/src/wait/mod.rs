@@ -156,13 +156,14 @@ impl<O: Outside> Waiting<O> {
                 queue.note_owner(&holder, ground.outside.now());
             }
             queue.waiters.insert(ticket, Waiter::new(lease));
-            let adopted = queue.contender.as_ref().is_none_or(Contender::has_sent_nothing);
+            let adopted = queue.contender.as_deref().is_none_or(Contender::has_sent_nothing);
             if adopted {
                 let pace = ground.pace;
-                queue.contender = Some(match unknown {
+                let contender = match unknown {
                     Some((until, trouble)) => Contender::after_unknown(owner, until, pace, trouble),
                     None => Contender::new(owner, Timestamp::NOW, pace),
-                });
+                };
+                queue.contender = Some(contender.into());
             }
             adopted
         });
@@ -208,7 +209,7 @@ impl<O: Outside> Waiting<O> {
             return Poll::Pending;
         }
         let taken = self.change(key, |queue, ground| {
-            let Offer { owner, granted, turn, .. } = queue.offer.take_if(|_| offered)?;
+            let Offer { owner, granted, turn, .. } = *queue.offer.take_if(|_| offered)?;
             queue.note_owner(&owner, now);
             queue.add_hold(Arc::clone(&owner), turn);
             ground.wakers.spend(queue.waiters.remove(&ticket));
@@ -257,7 +258,7 @@ impl<O: Outside> Waiting<O> {
         }
         queue.remove_hold(&lock.owner);
         queue.note_owner(&lock.owner, now);
-        queue.offer = Some(offer);
+        queue.offer = Some(offer.into());
         ground.wakers.wake.extend(queue.offered_to());
         // It is not idle now.
         let _ = ground.settle(&lock.key, queue);

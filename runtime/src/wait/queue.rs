@@ -16,12 +16,15 @@ use crate::protocol::offer::{Offer, Turn};
 pub(super) struct Queue {
     /// How many callers try the store directly; a contender gives them some time.
     pub(super) trying: usize,
-    /// This process's holds: one, but for the moment in which a loss is found out.
-    holds: Vec<Held>,
+    /// This process's hold.
+    hold: Option<Held>,
+    /// Others, in the moment in which a loss is found out.
+    more_holds: Vec<Held>,
     pub(super) waiters: BTreeMap<Ticket, Waiter>,
-    /// The lock, between its grant and its taking.
-    pub(super) offer: Option<Offer>,
-    pub(super) contender: Option<Contender>,
+    /// The lock, between its grant and its taking. Boxed like the contender: most keys have none, and
+    /// a process may hold very many.
+    pub(super) offer: Option<Box<Offer>>,
+    pub(super) contender: Option<Box<Contender>>,
     /// Who had the lock when that was last known here, and when: what a caller is told whose time runs
     /// out between two holds, or before the contender knows.
     seen: Option<(Arc<str>, Timestamp)>,
@@ -48,7 +51,8 @@ impl Queue {
     pub(super) const fn tried() -> Self {
         Self {
             trying: 1,
-            holds: Vec::new(),
+            hold: None,
+            more_holds: Vec::new(),
             waiters: BTreeMap::new(),
             offer: None,
             contender: None,
@@ -63,27 +67,36 @@ impl Queue {
     }
 
     pub(super) fn add_hold(&mut self, owner: Arc<str>, turn: Turn) {
-        self.holds.push(Held { owner, turn });
+        self.more_holds.extend(self.hold.replace(Held { owner, turn }));
     }
 
     /// Removes a hold; what was spent of its turn.
     pub(super) fn remove_hold(&mut self, owner: &str) -> Option<Turn> {
-        let at = self.holds.iter().position(|held| *held.owner == *owner)?;
-        Some(self.holds.remove(at).turn)
+        if let Some(held) = self.hold.take_if(|held| *held.owner == *owner) {
+            self.hold = self.more_holds.pop();
+            return Some(held.turn);
+        }
+        let at = self.more_holds.iter().position(|held| *held.owner == *owner)?;
+        Some(self.more_holds.remove(at).turn)
     }
 
     /// The turn of a hold.
     pub(super) fn turn_of(&self, owner: &str) -> Option<Turn> {
-        self.holds.iter().find(|held| *held.owner == *owner).map(|held| held.turn)
+        self.holds().find(|held| *held.owner == *owner).map(|held| held.turn)
     }
 
     #[cfg(test)]
     pub(super) fn held_by(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.holds.iter().map(|held| &held.owner)
+        self.holds().map(|held| &held.owner)
     }
 
     pub(super) fn is_held(&self) -> bool {
-        !self.holds.is_empty()
+        self.hold.is_some()
+    }
+
+    /// The latest first.
+    fn holds(&self) -> impl Iterator<Item = &Held> {
+        self.hold.iter().chain(self.more_holds.iter().rev())
     }
 
     /// Whether nothing is in the store, or on its way there, for anybody here.
@@ -141,10 +154,10 @@ impl Queue {
 
     /// What is known to a caller that came at `since`.
     pub(super) fn report(&self, since: Timestamp) -> Report {
-        let contender = self.contender.as_ref();
+        let contender = self.contender.as_deref();
         let holder = contender.and_then(Contender::holder);
         let last = || self.seen.as_ref().filter(|(_, at)| *at >= since).map(|(owner, _)| owner);
-        let ours = || self.holds.last().map(|held| &held.owner).or_else(last);
+        let ours = || self.holds().next().map(|held| &held.owner).or_else(last);
         Report {
             owner: holder.map(|holder| &holder.owner).or_else(ours).cloned(),
             expected_end: holder.map(|holder| holder.expected_end),
