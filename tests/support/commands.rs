@@ -164,7 +164,7 @@ fn is_any_mark(command: &str) -> bool {
     command.starts_with("ECHO mark:")
 }
 
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {

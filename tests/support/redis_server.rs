@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redis::AsyncConnectionConfig;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -88,10 +89,14 @@ impl RedisServer {
         self.folder.path()
     }
 
-    /// A connection of the test's own.
+    /// A connection of the test's own, which is patient: what it looks at is the library's time.
     pub(crate) async fn connection(&self) -> redis::aio::MultiplexedConnection {
         let client = redis::Client::open(self.url()).expect("our own URL");
-        client.get_multiplexed_async_connection().await.expect("a connection to our own server")
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        let connected = client.get_multiplexed_async_connection_with_config(&config).await;
+        connected.expect("a connection to our own server")
     }
 
     /// Freezes the server (SIGSTOP): connections stay open and are accepted, nothing is answered.
@@ -198,7 +203,7 @@ fn spawn(port: u16, arguments: &[String], folder: &Path) -> Option<Child> {
 fn answers(port: u16) -> bool {
     let ping = || -> io::Result<bool> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(b"PING\r\n")?;
         let mut answer = [0; 8];
         let length = stream.read(&mut answer)?;
@@ -208,4 +213,5 @@ fn answers(port: u16) -> bool {
 }
 
 const PORT_TRIES: usize = 10;
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(10);

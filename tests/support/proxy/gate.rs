@@ -60,4 +60,4 @@ impl Keeper {
     }
 }
 
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(30);
