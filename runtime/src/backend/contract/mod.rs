@@ -246,7 +246,7 @@ pub(crate) async fn hold(channel: &dyn Channel, lock: &Lock) {
 }
 
 pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while !condition() {
         assert!(Instant::now() < deadline, "in vain: {what}");
         sleep(Duration::from_millis(2)).await;

@@ -84,7 +84,7 @@ impl RedisServer {
                 )
             });
         let server = Self { process: Mutex::new(process), port, directory };
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(30);
         while Instant::now() < deadline {
             // Its own process id: another server may have taken the port.
             if server.try_run::<String>(&["INFO", "server"]).is_ok_and(|info| {
