@@ -9,7 +9,7 @@ use distlock::layer::LockLayer;
 use distlock::{HeldLock, LockClient, LockErrorKind, LockOptions};
 use http::{Request, Response, StatusCode};
 
-use crate::kit::{Answer, Door, SOON, ask, grpc, hold, post, with_header};
+use crate::kit::{ANSWERED, Answer, Door, LONG, ask, grpc, hold, post, with_header};
 use crate::support::{RedisServer, on_every_store, unique_key};
 
 async fn key_of(held: Option<HeldLock>) -> String {
@@ -51,11 +51,15 @@ fn seen(status: u16, headers: &[(&str, &str)], body: &str) -> Seen {
     Seen { status, headers, body: body.into() }
 }
 
+/// A lease of which between nine and ten seconds are left after a wait, on a busy machine, too.
+const TEN_SECONDS_LATER: Duration = ANSWERED.saturating_add(Duration::from_millis(9_800));
+
 on_every_store! {
     async fn busy_lock_is_423_and_aborted(store: Store) {
         let key = unique_key("layer");
-        let app = app(LockLayer::new(&store.client(), key.clone()).wait(Duration::from_millis(100)));
-        let _held = hold(&store.client(), &key).await;
+        let app = app(LockLayer::new(&store.client(), key.clone()).wait(ANSWERED));
+        let holder = store.builder().lease(TEN_SECONDS_LATER).build().unwrap();
+        let _held = hold(&holder, &key).await;
 
         assert_eq!(
             Seen::from(ask(&app, post("/")).await),
@@ -143,7 +147,7 @@ on_every_store! {
     async fn lock_lost_in_the_handler_is_503_and_aborted_and_the_handler_is_dropped(store: Store) {
         let key = unique_key("layer");
         let door = Door::closed();
-        let layer = LockLayer::new(&store.client(), key.clone()).lease(Duration::from_millis(300));
+        let layer = LockLayer::new(&store.client(), key.clone()).lease(Duration::from_millis(1_500));
         let app = slow_app(layer, &door);
         for (number, request) in [post("/"), grpc("/")].into_iter().enumerate() {
             let is_grpc = number == 1;
@@ -176,8 +180,8 @@ on_every_store! {
 on_every_store! {
     async fn hold_limit_is_503_and_deadline_exceeded(store: Store) {
         let layer = LockLayer::new(&store.client(), unique_key("layer"))
-            .lease(Duration::from_millis(100))
-            .max_hold(Duration::from_millis(120));
+            .lease(Duration::from_millis(1_000))
+            .max_hold(Duration::from_millis(1_100));
 
         expect(&slow_app(layer, &Door::closed()), (503, "hold-limit", "4")).await;
     }
@@ -241,7 +245,7 @@ on_every_store! {
         let app = slow_app(layer, &door);
         let asked = tokio::spawn(async move { ask(&app, post("/")).await });
         door.wait_for_entry(1).await;
-        store.put_foreign(&key, "other", Some(SOON)).await;
+        store.put_foreign(&key, "other", Some(LONG)).await;
 
         door.let_in(1);
 
@@ -336,9 +340,10 @@ on_every_store! {
 
 on_every_store! {
     async fn holder_of_this_very_process_is_known_as_well(store: Store) {
-        let (client, key) = (store.client(), unique_key("layer"));
+        let client = store.builder().lease(TEN_SECONDS_LATER).build().unwrap();
+        let key = unique_key("layer");
         let _held = hold(&client, &key).await;
-        let layer = LockLayer::new(&client, key).wait(Duration::from_millis(100));
+        let layer = LockLayer::new(&client, key).wait(ANSWERED);
 
         let answer = ask(&app(layer), post("/")).await;
 

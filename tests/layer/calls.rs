@@ -7,7 +7,7 @@ use distlock::layer::LockCallsLayer;
 use distlock::{LockClient, LockError, LockErrorKind, LockKey, LockOptions, lock_key};
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::kit::{Door, PROMPTLY, hold};
+use crate::kit::{Door, SOON, hold};
 use crate::support::{eventually, on_every_store, unique_key};
 
 on_every_store! {
@@ -50,14 +50,14 @@ on_every_store! {
             move |(): &()| Ok::<_, LockError>(LockKey::literal(fixed.clone())),
             |error: LockError| Ok(error.kind()),
         );
-        let options = LockOptions::new().wait(Duration::ZERO).lease(Duration::from_millis(300));
+        let options = LockOptions::new().wait(Duration::ZERO).lease(Duration::from_millis(1_500));
         let service = layer.options(options).layer(service);
 
         let held = hold(&store.client(), &key).await;
         assert_eq!(service.clone().oneshot(()).await, Ok(LockErrorKind::Timeout));
         held.release().await.unwrap();
         let running = tokio::spawn(service.clone().oneshot(()));
-        eventually("it runs", PROMPTLY, async || store.owner_of(&key).await.is_some()).await;
+        eventually("it runs", SOON, async || store.owner_of(&key).await.is_some()).await;
         store.remove(&key).await;
         let lost = running.await.unwrap();
         assert_eq!(lost, Ok(LockErrorKind::Lost { completed: false }));
@@ -71,9 +71,9 @@ async fn dropped_call_releases() {
     let layer = LockCallsLayer::new(&client, |(): &()| LockKey::literal("layer:calls"), |_| Ok(()));
     let call = tokio::spawn(layer.layer(service).oneshot(()));
     let holder = async || client.holder(LockKey::literal("layer:calls")).await.unwrap();
-    eventually("it runs", PROMPTLY, async || holder().await.is_some()).await;
+    eventually("it runs", SOON, async || holder().await.is_some()).await;
 
     call.abort();
 
-    eventually("the lock is free", PROMPTLY, async || holder().await.is_none()).await;
+    eventually("the lock is free", SOON, async || holder().await.is_none()).await;
 }

@@ -18,8 +18,8 @@ use tower::{Layer, ServiceBuilder};
 use crate::grpc_stock::stock::stock_client::StockClient;
 use crate::grpc_stock::stock::stock_server::{Stock, StockServer};
 use crate::grpc_stock::stock::{CountReply, CountRequest, DeductReply, DeductRequest};
-use crate::kit::{Door, PROMPTLY, SOON, hold};
-use crate::support::{Store, eventually, unique_key};
+use crate::kit::{ANSWERED, Door, LONG, SOON, freed, hold};
+use crate::support::{Store, unique_key};
 
 /// Tells under which lock it runs.
 #[derive(Clone)]
@@ -102,10 +102,11 @@ async fn whole_server_and_single_service_can_be_locked() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refusal_is_a_status_that_says_when_to_try_again() {
     let (store, prefix) = (Store::redis(), unique_key("layer"));
-    let lock = layer(&store.client(), &prefix).wait(Duration::from_millis(100));
+    let lock = layer(&store.client(), &prefix).wait(ANSWERED);
     let service = lock.named_layer(StockServer::new(Probe(Door::open())));
     let mut client = connect(serve(Server::builder().add_service(service)).await).await;
-    let _held = hold(&store.client(), &format!("{prefix}:north")).await;
+    let holder = store.builder().lease(LONG).build().unwrap();
+    let _held = hold(&holder, &format!("{prefix}:north")).await;
 
     let status = client.count(count()).await.unwrap_err();
 
@@ -117,7 +118,7 @@ async fn refusal_is_a_status_that_says_when_to_try_again() {
     assert_eq!(any.type_url, "type.googleapis.com/google.rpc.RetryInfo");
     let info: google::RetryInfo = prost::Message::decode(&any.value[..]).unwrap();
     let delay = Duration::try_from(info.retry_delay.unwrap()).unwrap();
-    assert!(delay > Duration::from_secs(8) && delay <= Duration::from_secs(10), "{delay:?}");
+    assert!(delay > LONG / 2 && delay <= LONG, "{delay:?}");
 
     let missing = client.count(CountRequest {}).await.unwrap_err();
     assert_eq!(missing.code(), Code::InvalidArgument);
@@ -161,14 +162,14 @@ async fn call_that_is_dropped_frees_the_lock() {
 
     asked.abort();
 
-    eventually("the lock is free", PROMPTLY, async || store.owner_of(&key).await.is_none()).await;
+    freed(&store, &key).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lock_lost_in_mid_call_is_aborted_with_an_unknown_outcome() {
     let (store, prefix) = (Store::redis(), unique_key("layer"));
     let door = Door::closed();
-    let lock = layer(&store.client(), &prefix).lease(Duration::from_millis(300));
+    let lock = layer(&store.client(), &prefix).lease(Duration::from_millis(1_500));
     let service = lock.named_layer(StockServer::new(Probe(door.clone())));
     let mut client = connect(serve(Server::builder().add_service(service)).await).await;
     let asked = tokio::spawn(async move { client.deduct(deduct()).await });

@@ -15,7 +15,7 @@ on_every_store! {
     async fn handler_learns_of_the_loss_if_it_is_only_signalled(store: Store) {
         let key = unique_key("layer");
         let layer = LockLayer::new(&store.client(), key.clone())
-            .lease(Duration::from_millis(300))
+            .lease(Duration::from_millis(1_500))
             .on_lost(OnLost::Signal);
         let (other, its_key) = (store.clone(), key.clone());
         let handler = move |held: HeldLock| async move {

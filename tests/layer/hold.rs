@@ -20,8 +20,8 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tower::ServiceExt;
 
-use crate::kit::{Door, PROMPTLY, SOON, ask, post};
-use crate::support::{Store, eventually, on_every_store, unique_key};
+use crate::kit::{Door, SOON, ask, freed, post};
+use crate::support::{Store, on_every_store, unique_key};
 
 type Frames = mpsc::UnboundedSender<Frame<Bytes>>;
 
@@ -128,7 +128,7 @@ on_every_store! {
 
         drop(body);
 
-        eventually("the lock is free", PROMPTLY, async || is_free(&store, &key).await).await;
+        freed(&store, &key).await;
         assert!(frames.is_closed(), "the inner body is gone");
     }
 }
@@ -137,7 +137,7 @@ on_every_store! {
     async fn lock_lost_while_streaming_ends_the_body_with_an_error(store: Store) {
         let key = unique_key("layer");
         let layer = LockLayer::new(&store.client(), key.clone()).hold(Hold::UntilBodyEnd);
-        let (app, frames) = streaming(layer.lease(Duration::from_millis(300)));
+        let (app, frames) = streaming(layer.lease(Duration::from_millis(1_500)));
         let mut body = app.oneshot(post("/")).await.unwrap().into_body();
         frames.send(data("a")).unwrap();
         let _ = body.frame().await;
@@ -156,12 +156,13 @@ on_every_store! {
     async fn lock_lost_while_streaming_is_only_signalled_if_so_set(store: Store) {
         let key = unique_key("layer");
         let layer = LockLayer::new(&store.client(), key.clone()).hold(Hold::UntilBodyEnd);
-        let layer = layer.lease(Duration::from_millis(300)).on_lost(OnLost::Signal);
+        let layer = layer.lease(Duration::from_millis(1_500)).on_lost(OnLost::Signal);
         let (app, frames) = streaming(layer);
         let body = app.oneshot(post("/")).await.unwrap().into_body();
 
         store.remove(&key).await;
-        tokio::time::sleep(Duration::from_millis(400)).await;
+        // By then it is lost, by a renewal or since none was confirmed.
+        tokio::time::sleep(Duration::from_millis(1_600)).await;
         frames.send(data("whole")).unwrap();
         drop(frames);
 
@@ -203,7 +204,7 @@ on_every_store! {
 
             asked.abort();
 
-            eventually("the lock is free", PROMPTLY, async || is_free(&store, &key).await).await;
+            freed(&store, &key).await;
             door.let_in(1);
             assert!(asked.await.is_err());
             assert_eq!(door.finished(), 0);
@@ -226,7 +227,7 @@ on_every_store! {
 
         held.release().await.unwrap();
 
-        eventually("the lock is free", PROMPTLY, async || is_free(&store, &key).await).await;
+        freed(&store, &key).await;
     }
 }
 
@@ -241,7 +242,7 @@ on_every_store! {
             let asked = tokio::spawn(async move { ask(&app, post("/")).await }).await;
 
             assert!(asked.unwrap_err().is_panic());
-            eventually("the lock is free", PROMPTLY, async || is_free(&store, &key).await).await;
+            freed(&store, &key).await;
         }
     }
 }

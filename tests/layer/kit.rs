@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use tokio::sync::Semaphore;
 use tower::{Service, ServiceExt};
 
-use crate::support::eventually;
+use crate::support::{Store, eventually};
 
 pub(crate) fn get(uri: &str) -> Request<Body> {
     request("GET", uri)
@@ -159,9 +159,29 @@ impl Drop for Inside<'_> {
     }
 }
 
+/// Waits until nobody holds `key`, which was given back in the background: within the 200 milliseconds
+/// that are promised where time is paused; on a real server long before the usual lease ends.
+pub(crate) async fn freed(store: &Store, key: &str) {
+    let within = if let Store::Memory(_) = store { Duration::from_millis(200) } else { SOON };
+    eventually(&format!("{key} is free"), within, async || store.owner_of(key).await.is_none())
+        .await;
+}
+
+/// For what is only late when something is broken. Half of the usual lease: what is free by then was
+/// released.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
-/// Within which a lock is free once nobody wants it any more: the 200 milliseconds that are promised,
-/// and what a busy machine may add.
-pub(crate) const PROMPTLY: Duration = Duration::from_millis(200).saturating_add(SLACK);
-/// What a busy machine may add to a time that is exact to the millisecond otherwise.
-pub(crate) const SLACK: Duration = Duration::from_millis(150);
+
+/// A wait within which a store answers, however busy the machine is.
+pub(crate) const ANSWERED: Duration = Duration::from_secs(1);
+
+/// In which a lock would be free, if it were given back.
+pub(crate) const A_WHILE: Duration = Duration::from_millis(350);
+
+/// A lease or a wait whose end no test sees.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// What may be added to a time on `store`: nothing where time is paused, and elsewhere what a busy
+/// machine adds.
+pub(crate) fn slack(store: &Store) -> Duration {
+    if let Store::Memory(_) = store { Duration::ZERO } else { Duration::from_secs(3) }
+}

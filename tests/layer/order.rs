@@ -3,6 +3,7 @@
 //! From the outside in: trace, authentication, rate limit, **lock**, time-out, transaction, handler.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,19 +19,30 @@ use distlock::LockClient;
 use distlock::layer::LockLayer;
 use http::StatusCode;
 use http_body_util::Empty;
+use tokio::sync::Semaphore;
 use tower::retry::{Policy, RetryLayer};
 use tower::{Layer, ServiceBuilder, ServiceExt, service_fn};
 use tower_http::timeout::TimeoutLayer;
 
-use crate::kit::{Door, PROMPTLY, ask, hold, post, with_header};
+use crate::kit::{A_WHILE, Door, SOON, ask, freed, hold, post, with_header};
 use crate::support::{CommandLog, RedisServer, eventually, on_every_store, unique_key};
 
-/// Tries again after a pause for as long as the answer is 503.
+/// Tries again for as long as the answer is 503, each time once the test lets it.
 #[derive(Clone, Debug)]
-struct AfterPause(Duration);
+struct WhenTold(Arc<Semaphore>);
 
-impl<B> Policy<http::Request<()>, http::Response<B>, Infallible> for AfterPause {
-    type Future = tokio::time::Sleep;
+impl WhenTold {
+    fn new() -> Self {
+        Self(Arc::new(Semaphore::new(0)))
+    }
+
+    fn tell(&self, tries: usize) {
+        self.0.add_permits(tries);
+    }
+}
+
+impl<B> Policy<http::Request<()>, http::Response<B>, Infallible> for WhenTold {
+    type Future = Pin<Box<dyn Future<Output = ()> + Send>>;
 
     fn retry(
         &mut self,
@@ -38,7 +50,10 @@ impl<B> Policy<http::Request<()>, http::Response<B>, Infallible> for AfterPause 
         result: &mut Result<http::Response<B>, Infallible>,
     ) -> Option<Self::Future> {
         let failed = result.as_ref().is_ok_and(|r| r.status() == StatusCode::SERVICE_UNAVAILABLE);
-        failed.then(|| tokio::time::sleep(self.0))
+        let told = Arc::clone(&self.0);
+        failed.then(|| {
+            Box::pin(async move { told.acquire().await.unwrap().forget() }) as Self::Future
+        })
     }
 
     fn clone_request(&mut self, _request: &http::Request<()>) -> Option<http::Request<()>> {
@@ -63,22 +78,21 @@ macro_rules! failing_twice {
     }};
 }
 
-const PAUSE: Duration = Duration::from_millis(300);
-
 on_every_store! {
     async fn retry_around_the_lock_lets_others_in_between_tries(store: Store) {
         let key = unique_key("layer");
-        let tries = Arc::new(AtomicU64::new(0));
+        let (tries, retry) = (Arc::new(AtomicU64::new(0)), WhenTold::new());
         let service = ServiceBuilder::new()
-            .layer(RetryLayer::new(AfterPause(PAUSE)))
+            .layer(RetryLayer::new(retry.clone()))
             .layer(LockLayer::new(&store.client(), key.clone()))
             .service(failing_twice!(tries));
         let asked = tokio::spawn(service.oneshot(http::Request::new(())));
 
         for number in 1..=2 {
-            eventually("a try", PAUSE * 2, async || tries.load(Ordering::SeqCst) == number).await;
-            eventually("it is free", PROMPTLY, async || store.owner_of(&key).await.is_none()).await;
+            eventually("a try", SOON, async || tries.load(Ordering::SeqCst) == number).await;
+            freed(&store, &key).await;
             hold(&store.client(), &key).await.release().await.unwrap();
+            retry.tell(1);
         }
 
         assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK);
@@ -88,18 +102,22 @@ on_every_store! {
 on_every_store! {
     async fn retry_inside_the_lock_keeps_it_between_tries(store: Store) {
         let key = unique_key("layer");
-        let tries = Arc::new(AtomicU64::new(0));
+        let (tries, retry) = (Arc::new(AtomicU64::new(0)), WhenTold::new());
         let service = ServiceBuilder::new()
             .layer(LockLayer::new(&store.client(), key.clone()))
-            .layer(RetryLayer::new(AfterPause(PAUSE)))
+            .layer(RetryLayer::new(retry.clone()))
             .service(failing_twice!(tries));
         let asked = tokio::spawn(service.oneshot(http::Request::new(())));
 
-        eventually("a try", PAUSE * 2, async || tries.load(Ordering::SeqCst) == 1).await;
+        eventually("a try", SOON, async || tries.load(Ordering::SeqCst) == 1).await;
         let owner = store.owner_of(&key).await;
         assert!(owner.is_some());
-        eventually("a try", PAUSE * 2, async || tries.load(Ordering::SeqCst) == 2).await;
+        tokio::time::sleep(A_WHILE).await;
         assert_eq!(store.owner_of(&key).await, owner);
+        retry.tell(1);
+        eventually("a try", SOON, async || tries.load(Ordering::SeqCst) == 2).await;
+        assert_eq!(store.owner_of(&key).await, owner);
+        retry.tell(1);
 
         assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK);
         assert_eq!(store.owner_of(&key).await, None);
@@ -111,20 +129,29 @@ on_every_store! {
         let key = unique_key("layer");
         let lock = LockLayer::new(&store.client(), key.clone()).wait(Duration::ZERO);
         // The answers of the lock are told from those of the service by the user's own status.
-        let lock = lock.on_rejected(|_| {
+        let (refusals, retry) = (Arc::new(AtomicU64::new(0)), WhenTold::new());
+        let refused = Arc::clone(&refusals);
+        let lock = lock.on_rejected(move |_| {
+            refused.fetch_add(1, Ordering::SeqCst);
             let mut response = Response::new(Bytes::new());
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             response
         });
         let service = ServiceBuilder::new()
-            .layer(RetryLayer::new(AfterPause(Duration::from_millis(20))))
+            .layer(RetryLayer::new(retry.clone()))
             .layer(lock)
             .service(failing_twice!(Arc::new(AtomicU64::new(2))));
         let held = hold(&store.client(), &key).await;
         let asked = tokio::spawn(service.oneshot(http::Request::new(())));
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        for number in 1..=3 {
+            eventually("a refusal", SOON, async || refusals.load(Ordering::SeqCst) == number).await;
+            if number < 3 {
+                retry.tell(1);
+            }
+        }
 
         held.release().await.unwrap();
+        retry.tell(1);
 
         assert_eq!(asked.await.unwrap().unwrap().status(), StatusCode::OK);
     }
@@ -248,7 +275,7 @@ on_every_store! {
         assert_eq!(ask(&app, post("/")).await.status, StatusCode::GATEWAY_TIMEOUT);
 
         held.release().await.unwrap();
-        eventually("the lock is free", PROMPTLY, async || store.owner_of(&key).await.is_none()).await;
+        freed(&store, &key).await;
         assert_eq!(door.entered(), 0);
     }
 }

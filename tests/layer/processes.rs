@@ -159,8 +159,9 @@ async fn instances_of_the_grpc_example_sell_each_item_once_though_one_is_killed(
             Ok(reply) => break reply.into_inner().left,
             Err(status) => assert_eq!(status.code(), Code::Aborted, "{status:?}"),
         }
-        assert!(begun.elapsed() < Duration::from_secs(15));
+        assert!(begun.elapsed() < Duration::from_secs(30));
     };
     assert_eq!(left, 59);
-    assert!(begun.elapsed() > Duration::from_secs(5), "the lease of the dead one was respected");
+    // Two thirds of ten seconds at least, had the last renewal been in time.
+    assert!(begun.elapsed() > Duration::from_secs(3), "the lease of the dead one was respected");
 }

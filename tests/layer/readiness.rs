@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use distlock::layer::{FinishLayer, LockLayer};
@@ -13,7 +12,7 @@ use http_body_util::Empty;
 use tower::limit::ConcurrencyLimitLayer;
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
-use crate::kit::hold;
+use crate::kit::{SOON, hold};
 use crate::support::{on_every_store, unique_key};
 
 /// Panics if it is called without having been ready, and notes how many run at once.
@@ -101,7 +100,7 @@ on_every_store! {
 
         assert_eq!(store.owner_of(&key).await, None);
         // One that was ready and is never called does not keep others out.
-        let called = tokio::time::timeout(Duration::from_secs(1), second.call(request(1))).await;
+        let called = tokio::time::timeout(SOON, second.call(request(1))).await;
         called.unwrap().unwrap();
         drop(first);
         let _held = hold(&store.client(), &key).await;
