@@ -242,14 +242,14 @@ fn lose(shop: &Shop, key: &str, held: &HeldLock) -> bool {
     held.is_lost()
 }
 
-#[distributed_lock(key = "sync:lost", lease = "300ms", guard = held)]
+#[distributed_lock(key = "sync:lost", lease = "1500ms", guard = held)]
 fn loses(shop: &Shop) -> Result<bool, LockError> {
     Ok(lose(shop, "sync:lost", &held))
 }
 
 #[distributed_lock(
     key = "sync:strict",
-    lease = "300ms",
+    lease = "1500ms",
     guard = held,
     strict = true,
     on_lost = "signal"
@@ -260,8 +260,8 @@ fn loses_strictly(shop: &Shop) -> Result<bool, LockError> {
 
 #[distributed_lock(
     key = "sync:capped",
-    lease = "200ms",
-    max_hold = "300ms",
+    lease = "1s",
+    max_hold = "1100ms",
     guard = held,
     fallback = false
 )]

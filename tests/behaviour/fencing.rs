@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use distlock::{FencingToken, LockClient, LockErrorKind};
 use redis::AsyncCommands;
 
-use crate::common::{LockText, freed, ms};
+use crate::common::{LONG, LockText, freed, ms};
 use crate::support::{Data, RedisServer, Store, on_every_store, unique_key};
 
 on_every_store! {
@@ -32,8 +32,7 @@ impl Fenced {
 }
 
 async fn token_of(client: &LockClient, key: &str) -> FencingToken {
-    let call =
-        client.on(key).wait(ms(10_000)).run(|held| async move { held.fencing_token().await });
+    let call = client.on(key).wait(LONG).run(|held| async move { held.fencing_token().await });
     call.await.unwrap().unwrap()
 }
 
@@ -51,7 +50,7 @@ async fn tokens_grow_from_hold_to_hold(store: Store) {
     // Waiters of one client, to whom the lock may be passed on without a command.
     let tokens: Mutex<Vec<FencingToken>> = Mutex::default();
     let calls = (0..20).map(|_| {
-        clients[0].on(&key).wait(ms(10_000)).run(|held| {
+        clients[0].on(&key).wait(LONG).run(|held| {
             let tokens = &tokens;
             async move {
                 let token = held.fencing_token().await.unwrap();
@@ -96,7 +95,7 @@ async fn token_drawn_with_the_grant_and_one_drawn_later_are_in_one_order(store: 
 /// a7, a15.
 async fn stale_holder_is_refused_by_the_storage(store: Store) {
     let (key, storage) = (unique_key("stale"), Fenced::default());
-    let stale = store.client().on(&key).lease(ms(300)).fencing().acquire().await.unwrap();
+    let stale = store.client().on(&key).fencing().acquire().await.unwrap();
     let token = stale.fencing_token().await.unwrap();
     assert!(storage.write(token));
     // As if the holder had been frozen past its lease.
@@ -111,7 +110,7 @@ async fn stale_holder_is_refused_by_the_storage(store: Store) {
 
 async fn lost_lock_gets_no_token(store: Store) {
     let (key, client) = (unique_key("no-token"), store.client());
-    let guard = client.on(&key).lease(ms(300)).acquire().await.unwrap();
+    let guard = client.on(&key).lease(ms(1_500)).acquire().await.unwrap();
     store.put_foreign(&key, "intruder", Some(ms(60_000))).await;
 
     // Whether the loss is known yet or not.
@@ -153,6 +152,6 @@ async fn grant_whose_token_cannot_be_drawn_is_given_back() {
     for wait in [ms(0), ms(500)] {
         let outcome = client.on(&key).fencing().wait(wait).acquire().await;
         assert!(outcome.is_err());
-        freed(&store, &key, ms(200)).await;
+        freed(&store, &key).await;
     }
 }

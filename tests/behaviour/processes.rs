@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use distlock::{LockClient, LockErrorKind};
 
-use crate::common::{LockText, SOON, ms, queued_at};
+use crate::common::{LONG, LOOKS_AGAIN, LockText, SOON, ms, queued_at};
 use crate::support::{BodyReporter, Orders, Process, RedisServer, Reporter, Testimony, Witness};
 use crate::support::{eventually, unique_key};
 
@@ -35,8 +35,8 @@ impl Play {
             key: key.to_owned(),
             tasks: 1,
             rounds: 1,
-            wait: ms(20_000),
-            lease: ms(600),
+            wait: LONG,
+            lease: ms(2_000),
             body: Body::Awaits,
             lasts: ms(60_000),
         }
@@ -155,15 +155,18 @@ async fn hold_here(
     let reporter = Reporter::connect(witness.address());
     let play = Play { lasts, ..Play::new(key) };
     let mut entered = Duration::ZERO;
-    let call = client.on(key).wait(ms(20_000)).fencing().run(|held| {
+    let call = client.on(key).wait(LONG).fencing().run(|held| {
         entered = start.elapsed();
         reporter.body(held, |body| play.work(body))
     });
     call.await.unwrap();
+    // Once this has come to the witness, all before it has.
+    reporter.say("left here");
+    witness.wait_for_word("left here");
     entered
 }
 
-/// a15, b30, R3: frozen for several leases, it does nothing more once it runs on.
+/// a15, b30, R3: frozen for longer than its lease, it does nothing more once it runs on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frozen_holder_is_not_polled_again() {
     let (server, witness, key) = (RedisServer::start(), Witness::start(), unique_key("frozen"));
@@ -180,7 +183,7 @@ async fn frozen_holder_is_not_polled_again() {
         entered
     });
 
-    assert!(entered < ms(900), "at the end of the lease: {entered:?}");
+    assert!(entered < LOOKS_AGAIN, "at the end of the lease: {entered:?}");
     witness.wait_for_word(&format!("{}:Lost {{ completed: false }}", holder.id()));
     assert_no_overlap(&witness.testimony());
 }
@@ -218,7 +221,7 @@ async fn frozen_holder_that_wakes_up_beside_the_next_one_is_not_polled_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holder_frozen_inside_a_poll_is_refused_by_a_fenced_storage() {
     let (server, witness, key) = (RedisServer::start(), Witness::start(), unique_key("inside"));
-    let play = Play { body: Body::Spins, lasts: ms(2_000), ..Play::new(&key) };
+    let play = Play { body: Body::Spins, lasts: ms(4_000), ..Play::new(&key) };
     let holder = play.start(&server, &witness);
     witness.wait_for_body(holder.id(), 1);
 
@@ -249,7 +252,7 @@ async fn killed_holder_costs_its_lease() {
     let waiting = tokio::spawn({
         let client = client(&server);
         let key = key.clone();
-        async move { client.on(&key).wait(ms(20_000)).acquire().await }
+        async move { client.on(&key).wait(LONG).acquire().await }
     });
     queued_at(&server, &key, 1).await;
     let start = Instant::now();
@@ -257,7 +260,9 @@ async fn killed_holder_costs_its_lease() {
     holder.kill();
     waiting.await.unwrap().unwrap().release().await.unwrap();
 
-    assert!(start.elapsed() > ms(300) && start.elapsed() < ms(800), "{:?}", start.elapsed());
+    // Two thirds of the lease at least, had the last renewal been in time.
+    let took = start.elapsed();
+    assert!(took > ms(300) && took < LOOKS_AGAIN, "{took:?}");
     assert_no_overlap(&witness.testimony());
 }
 
@@ -265,7 +270,10 @@ async fn killed_holder_costs_its_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_waiters_are_passed_over() {
     let (server, witness, key) = (RedisServer::start(), Witness::start(), unique_key("waiters"));
-    let guard = client(&server).on(&key).acquire().await.unwrap();
+    // Of the one who releases comes the time that each grant stands unconfirmed.
+    let claim = ms(1_500);
+    let releases = LockClient::builder().url(server.url()).claim_lease(claim).build().unwrap();
+    let guard = releases.on(&key).acquire().await.unwrap();
     let mut waiters = Vec::new();
     for number in 0..6 {
         waiters.push(Play::new(&key).start(&server, &witness));
@@ -273,7 +281,7 @@ async fn killed_waiters_are_passed_over() {
     }
     let last = tokio::spawn({
         let (client, key) = (client(&server), key.clone());
-        async move { client.on(&key).wait(ms(20_000)).acquire().await }
+        async move { client.on(&key).wait(LONG).acquire().await }
     });
     queued_at(&server, &key, 7).await;
     waiters.iter_mut().for_each(Process::kill);
@@ -282,7 +290,7 @@ async fn killed_waiters_are_passed_over() {
     guard.release().await.unwrap();
     last.await.unwrap().unwrap().release().await.unwrap();
 
-    assert!(start.elapsed() < ms(1_200), "{:?}", start.elapsed());
+    assert!(start.elapsed() < 3 * claim, "half of what six of them cost: {:?}", start.elapsed());
     assert_eq!(witness.testimony().bodies, 0);
 }
 
@@ -305,10 +313,10 @@ async fn many_waiters_that_came_and_went_leave_nothing_to_outwait() {
     players.iter_mut().for_each(Process::kill);
     let start = Instant::now();
 
-    let guard = client(&server).on(&key).wait(ms(20_000)).acquire().await.unwrap();
+    let guard = client(&server).on(&key).wait(LONG).acquire().await.unwrap();
 
     // One lease, and one dead waiter's claim.
-    assert!(start.elapsed() < ms(1_900), "{:?}", start.elapsed());
+    assert!(start.elapsed() < LOOKS_AGAIN, "{:?}", start.elapsed());
     guard.release().await.unwrap();
     assert_no_overlap(&witness.testimony());
 }
@@ -324,7 +332,7 @@ async fn frozen_waiter_is_passed_over_and_served_later() {
     queued_at(&server, &key, 1).await;
     let next = tokio::spawn({
         let (client, key) = (client(&server), key.clone());
-        async move { client.on(&key).wait(ms(20_000)).acquire().await }
+        async move { client.on(&key).wait(LONG).acquire().await }
     });
     queued_at(&server, &key, 2).await;
     waiter.pause();
@@ -332,7 +340,7 @@ async fn frozen_waiter_is_passed_over_and_served_later() {
 
     guard.release().await.unwrap();
     let guard = next.await.unwrap().unwrap();
-    assert!(start.elapsed() < ms(900), "one claim of 500 ms: {:?}", start.elapsed());
+    assert!(start.elapsed() < LOOKS_AGAIN, "one claim of 500 ms: {:?}", start.elapsed());
     waiter.resume();
     tokio::time::sleep(ms(300)).await;
     assert!(!guard.is_lost());
@@ -340,6 +348,7 @@ async fn frozen_waiter_is_passed_over_and_served_later() {
     guard.release().await.unwrap();
 
     assert!(tokio::task::block_in_place(|| waiter.wait(SOON)), "it got its turn");
+    witness.wait_for_word(&format!("{}:done", waiter.id()));
     assert_eq!(witness.testimony().completed, 1);
 }
 
@@ -347,7 +356,7 @@ async fn frozen_waiter_is_passed_over_and_served_later() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bodies_never_overlap_while_processes_freeze_and_die() {
     let (server, witness, key) = (RedisServer::start(), Witness::start(), unique_key("nemesis"));
-    let play = Play { rounds: 0, tasks: 2, lease: ms(400), lasts: ms(12), ..Play::new(&key) };
+    let play = Play { rounds: 0, tasks: 2, lease: ms(1_000), lasts: ms(12), ..Play::new(&key) };
     let mut players: Vec<_> = (0..3).map(|_| play.start(&server, &witness)).collect();
     for player in &players {
         witness.wait_for_body(player.id(), 1);
@@ -358,7 +367,7 @@ async fn bodies_never_overlap_while_processes_freeze_and_die() {
             std::thread::sleep(ms(200 + 7 * round as u64));
             witness.frozen(players[index].id(), || {
                 players[index].pause();
-                std::thread::sleep(ms(700));
+                std::thread::sleep(ms(1_400));
                 players[index].resume();
             });
             let victim = (round + 1) % players.len();
@@ -371,7 +380,7 @@ async fn bodies_never_overlap_while_processes_freeze_and_die() {
 
     let seen = witness.testimony();
     assert_no_overlap(&seen);
-    assert!(seen.completed > 100, "{seen:#?}");
+    assert!(seen.completed > 20, "{seen:#?}");
 }
 
 /// k155: shut down in order, 30 keys are gone at once; killed, they run out.
@@ -413,7 +422,7 @@ async fn shut_down_frees_at_once_and_a_kill_by_the_lease() {
 async fn processes_recover_by_themselves_from_a_restart_of_the_server() {
     let server = RedisServer::durable();
     let (witness, key) = (Witness::start(), unique_key("recover"));
-    let play = Play { rounds: 0, lease: ms(600), lasts: ms(10), ..Play::new(&key) };
+    let play = Play { rounds: 0, lasts: ms(10), ..Play::new(&key) };
     let players = [play.start(&server, &witness), play.start(&server, &witness)];
     tokio::task::block_in_place(|| {
         for round in 1..=3 {

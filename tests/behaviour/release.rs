@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use distlock::{HeldLock, LockErrorKind};
 use futures_util::FutureExt;
+use tokio::time::Instant;
 
-use crate::common::{LockText, SOON, StandsNow, freed, ms};
+use crate::common::{LONG, LockText, SOON, StandsNow, freed, ms};
 use crate::support::{Store, eventually, on_every_store, unique_key};
 
 on_every_store! {
@@ -50,7 +51,7 @@ async fn panic_releases(store: Store) {
     let panicked: Result<Result<(), _>, _> = AssertUnwindSafe(call).catch_unwind().await;
 
     assert!(panicked.is_err());
-    freed(&store, &key, ms(200)).await;
+    freed(&store, &key).await;
     // The client is as good as before.
     client.on(&key).run(|_| async {}).await.unwrap();
 }
@@ -62,7 +63,7 @@ async fn dropped_body_releases_in_the_background(store: Store) {
 
     call.abort();
 
-    freed(&store, &key, ms(200)).await;
+    freed(&store, &key).await;
 }
 
 async fn dropped_guard_releases_in_the_background(store: Store) {
@@ -70,14 +71,14 @@ async fn dropped_guard_releases_in_the_background(store: Store) {
 
     drop(client.on(&key).acquire().await.unwrap());
 
-    freed(&store, &key, ms(200)).await;
+    freed(&store, &key).await;
 }
 
 async fn body_dropped_at_any_await_leaves_nothing(store: Store) {
     let (key, client) = (unique_key("any-await"), store.client());
     let rounds = 500;
     for round in 0..rounds {
-        let mut call = Box::pin(client.on(&key).wait(ms(2_000)).run(|_| async {
+        let mut call = Box::pin(client.on(&key).wait(LONG).run(|_| async {
             for _ in 0..5 {
                 tokio::task::yield_now().await;
                 client.on(&key).run(|_| tokio::task::yield_now()).await.unwrap();
@@ -95,10 +96,10 @@ async fn body_dropped_at_any_await_leaves_nothing(store: Store) {
         drop(call);
         // The next caller is not held up by what is left.
         if round % 50 == 0 {
-            freed(&store, &key, ms(200)).await;
+            freed(&store, &key).await;
         }
     }
-    freed(&store, &key, ms(200)).await;
+    freed(&store, &key).await;
     assert!(client.on(&key).try_acquire().await.unwrap().is_some());
 }
 
@@ -106,13 +107,15 @@ async fn body_dropped_at_any_await_leaves_nothing(store: Store) {
 struct LastLook<'a> {
     stands: &'a StandsNow,
     held: HeldLock,
+    /// From here on the key may be gone without a release.
+    ends: Instant,
     seen: &'a std::sync::Mutex<Vec<bool>>,
 }
 
 impl Drop for LastLook<'_> {
     fn drop(&mut self) {
         let held = self.stands.owner().as_deref() == Some(self.held.owner());
-        self.seen.lock().unwrap().push(held);
+        self.seen.lock().unwrap().push(held || Instant::now() >= self.ends);
     }
 }
 
@@ -120,7 +123,7 @@ async fn body(look: LastLook<'_>, exit: &'static str) {
     let _look = look;
     match exit {
         "panic" => panic!("of the body, on purpose"),
-        "pending" => std::future::pending().await,
+        "pending" => std::future::pending::<()>().await,
         _ => tokio::task::yield_now().await,
     }
 }
@@ -128,18 +131,26 @@ async fn body(look: LastLook<'_>, exit: &'static str) {
 async fn body_is_dropped_before_its_lock_is_released(store: Store) {
     let (key, client) = (unique_key("order"), store.client());
     let (stands, seen) = (StandsNow::of(&store, &key), std::sync::Mutex::new(Vec::new()));
-    let look = |held: HeldLock| LastLook { stands: &stands, held, seen: &seen };
+    let lease = ms(4_000);
+    let ends = || Instant::now() + lease;
+    let look =
+        |held: HeldLock, ends: Instant| LastLook { stands: &stands, held, ends, seen: &seen };
 
-    client.on(&key).run(|held| body(look(held), "value")).await.unwrap();
-    freed(&store, &key, ms(200)).await;
-    let call = client.on(&key).run(|held| body(look(held), "panic"));
+    let end = ends();
+    client.on(&key).run(|held| body(look(held, end), "value")).await.unwrap();
+    freed(&store, &key).await;
+    let end = ends();
+    let call = client.on(&key).run(|held| body(look(held, end), "panic"));
     assert!(AssertUnwindSafe(call).catch_unwind().await.is_err());
-    freed(&store, &key, ms(200)).await;
-    let call = client.on(&key).run(|held| body(look(held), "pending"));
-    assert!(tokio::time::timeout(ms(100), call).await.is_err());
-    freed(&store, &key, ms(200)).await;
-    let call =
-        client.on(&key).lease(ms(300)).max_hold(ms(300)).run(|held| body(look(held), "pending"));
+    freed(&store, &key).await;
+    let end = ends();
+    let call = client.on(&key).run(|held| body(look(held, end), "pending"));
+    assert!(tokio::time::timeout(ms(500), call).await.is_err());
+    freed(&store, &key).await;
+    // At its end, of which our clock is sure a per cent before the store's.
+    let end = ends();
+    let request = client.on(&key).lease(lease).max_hold(lease);
+    let call = request.run(|held| body(look(held, end), "pending"));
     assert_eq!(call.await.unwrap_err().kind(), LockErrorKind::HoldLimit);
 
     assert_eq!(*seen.lock().unwrap(), [true; 4]);
@@ -235,7 +246,7 @@ async fn guard_dropped_outside_of_any_runtime_releases(store: Store) {
 
     on_a_thread(move || drop(guard));
 
-    freed(&store, &key, ms(200)).await;
+    freed(&store, &key).await;
 }
 
 async fn future_dropped_outside_of_any_runtime_releases(store: Store) {
@@ -250,14 +261,14 @@ async fn future_dropped_outside_of_any_runtime_releases(store: Store) {
 
     on_a_thread(move || drop(call));
 
-    freed(&store, &key, ms(200)).await;
+    freed(&store, &key).await;
 }
 
 async fn waiter_is_served_by_a_guard_dropped_outside_of_any_runtime(store: Store) {
     let (key, client) = (unique_key("no-runtime-waiter"), store.client());
     let guard = client.on(&key).acquire().await.unwrap();
     // Whichever comes first releases by itself.
-    let waiter = || tokio::spawn(client.on(&key).wait(ms(4_000)).run(|_| async {}));
+    let waiter = || tokio::spawn(client.on(&key).wait(LONG).run(|_| async {}));
     let waiters = [waiter(), waiter()];
     crate::common::queued(&store, &key, 1).await;
 

@@ -4,6 +4,8 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 use distlock::{LockClient, LockErrorKind};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::common::{Inside, LockText, StandsNow, ms};
+use crate::common::{Inside, LONG, LOOKS_AGAIN, LockText, SOON, StandsNow, ms};
 use crate::support::{Store, unique_key};
 
 /// Runs each test on every store.
@@ -52,10 +54,10 @@ fn multi_thread() -> Runtime {
 }
 
 #[track_caller]
-fn eventually(what: &str, within: Duration, mut condition: impl FnMut() -> bool) {
+fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < within, "not within {within:?}: {what}");
+        assert!(start.elapsed() < SOON, "not within {SOON:?}: {what}");
         thread::sleep(ms(2));
     }
 }
@@ -90,7 +92,7 @@ fn client_is_used_from_several_runtimes_in_parallel(store: &Store) {
                 let runtime = if number % 2 == 0 { current_thread() } else { multi_thread() };
                 runtime.block_on(async {
                     for _ in 0..25 {
-                        let call = client.on(key).wait(ms(20_000)).run(|_| async {
+                        let call = client.on(key).wait(LONG).run(|_| async {
                             let _visit = inside.enter();
                             tokio::time::sleep(Duration::from_micros(200)).await;
                         });
@@ -114,13 +116,13 @@ fn lock_passes_from_a_runtime_to_another_one(store: &Store) {
         drop(guard);
     });
 
-    let guard = second.block_on(client.on(&key).wait(ms(3_000)).acquire()).unwrap();
+    let guard = second.block_on(client.on(&key).wait(LONG).acquire()).unwrap();
 
     dropped.join().unwrap();
     second.block_on(guard.release()).unwrap();
     drop(first);
     let stands = StandsNow::of(store, &key);
-    eventually("the key is free", ms(300), || stands.owner().is_none());
+    eventually("the key is free", || stands.owner().is_none());
 }
 
 fn waiter_of_a_runtime_that_stopped_is_passed_over(store: &Store) {
@@ -128,18 +130,19 @@ fn waiter_of_a_runtime_that_stopped_is_passed_over(store: &Store) {
     let (stopped, running) = (current_thread(), current_thread());
     let holder = store.client();
     let guard = running.block_on(holder.on(&key).acquire()).unwrap();
-    let mut waiter = pin!(client.on(&key).wait(ms(60_000)).acquire());
+    let mut waiter = pin!(client.on(&key).wait(LONG).acquire());
     stopped.block_on(async {
-        let polled = tokio::time::timeout(ms(50), waiter.as_mut()).await;
+        let polled = tokio::time::timeout(ms(300), waiter.as_mut()).await;
         assert!(polled.is_err(), "it waits");
     });
     // In line before the next one, and not polled any more.
     running.block_on(guard.release()).unwrap();
 
     let start = Instant::now();
-    let guard = running.block_on(client.on(&key).wait(ms(6_000)).acquire()).unwrap();
+    let guard = running.block_on(client.on(&key).wait(LONG).acquire()).unwrap();
 
-    assert!(start.elapsed() < ms(3_000), "{:?}", start.elapsed());
+    // A claim or two, of 500 ms.
+    assert!(start.elapsed() < LOOKS_AGAIN, "{:?}", start.elapsed());
     running.block_on(guard.release()).unwrap();
     // Polled again it gets its turn.
     stopped.block_on(async { waiter.await.unwrap().release().await.unwrap() });
@@ -160,7 +163,7 @@ fn call_left_behind_in_a_stopped_runtime_holds_nothing_up(store: &Store) {
         }
     }
 
-    eventually("what it had sent is undone", ms(2_000), || stands.owner().is_none());
+    eventually("what it had sent is undone", || stands.owner().is_none());
     running.block_on(client.on(&key).run(|_| async {})).unwrap();
     drop(stopped);
 }
@@ -177,12 +180,12 @@ fn runtime_that_ends_releases_its_bodies(store: &Store) {
             std::future::pending::<()>().await;
         }));
     }
-    eventually("both are in", ms(3_000), || inside.now() == 2);
+    eventually("both are in", || inside.now() == 2);
 
     drop(runtime);
 
     assert_eq!(inside.now(), 0);
-    eventually("released without its runtime", ms(500), || stands.owner().is_none());
+    eventually("released without its runtime", || stands.owner().is_none());
 }
 
 fn guard_outlives_its_runtime(store: &Store) {
@@ -229,15 +232,17 @@ fn hold_of_a_runtime_that_is_not_polled_is_renewed() {
     let store = Store::redis();
     let (key, client) = (unique_key("not-polled"), store.client());
     let runtime = current_thread();
-    let guard = runtime.block_on(client.on(&key).lease(ms(300)).acquire()).unwrap();
+    let guard = runtime.block_on(client.on(&key).lease(ms(1_500)).acquire()).unwrap();
     let stands = StandsNow::of(&store, &key);
 
-    thread::sleep(ms(900));
+    thread::sleep(ms(2_500));
 
     assert!(!guard.is_lost());
     assert_eq!(stands.owner().as_deref(), Some(guard.owner()));
+    // So that it does not end by itself.
+    runtime.block_on(guard.extend(LONG)).unwrap();
     drop(guard);
-    eventually("released, without its runtime", ms(300), || stands.owner().is_none());
+    eventually("released, without its runtime", || stands.owner().is_none());
     drop(runtime);
 }
 
@@ -247,12 +252,19 @@ fn body_that_blocks_every_worker_keeps_its_lock() {
     let (key, client) = (unique_key("starved"), store.client());
     for runtime in [current_thread(), multi_thread()] {
         let other = store.client();
-        let call = client.on(&key).lease(ms(300)).strict().run(|held| async move {
-            let blockers: Vec<_> =
-                (0..4).map(|_| tokio::spawn(async { thread::sleep(ms(900)) })).collect();
-            thread::sleep(ms(900));
+        let call = client.on(&key).lease(ms(1_500)).strict().run(|held| async move {
+            let done = Arc::new(AtomicBool::new(false));
+            for _ in 0..4 {
+                let done = Arc::clone(&done);
+                tokio::spawn(async move {
+                    while !done.load(Ordering::Relaxed) {
+                        thread::sleep(ms(5));
+                    }
+                });
+            }
+            thread::sleep(ms(2_500));
+            done.store(true, Ordering::Relaxed);
             assert!(!held.is_lost());
-            drop(blockers);
         });
         runtime.block_on(call).unwrap();
         assert!(runtime.block_on(other.on(&key).try_acquire()).unwrap().is_some());
@@ -265,10 +277,10 @@ fn client_is_dropped_while_its_guards_live_on() {
     let key = unique_key("client-dropped");
     let runtime = current_thread();
     let client = store.client();
-    let guard = runtime.block_on(client.on(&key).lease(ms(300)).acquire()).unwrap();
+    let guard = runtime.block_on(client.on(&key).lease(ms(1_500)).acquire()).unwrap();
     drop(client);
 
-    thread::sleep(ms(700));
+    thread::sleep(ms(2_500));
 
     assert!(!guard.is_lost(), "renewed as long as the guard lives");
     runtime.block_on(guard.release()).unwrap();
@@ -296,7 +308,7 @@ fn thousand_clients_leave_no_thread_behind() {
         drop(runtime.block_on(client.on(&key).acquire()).unwrap());
     }
     // Other tests have clients of their own meanwhile.
-    eventually("the driver threads ended with their clients", ms(5_000), || {
+    eventually("the driver threads ended with their clients", || {
         threads() <= before + 16 || drivers() < 20
     });
 }
@@ -307,20 +319,20 @@ fn panic_of_a_waker_does_not_end_the_renewals() {
     struct Panics;
 
     impl std::task::Wake for Panics {
-        fn wake(self: std::sync::Arc<Self>) {
+        fn wake(self: Arc<Self>) {
             panic!("of a waker, on purpose");
         }
     }
 
     let store = Store::redis();
     let (key, client, runtime) = (unique_key("waker"), store.client(), multi_thread());
-    let renewed = runtime.block_on(client.on(&unique_key("renewed")).lease(ms(600)).acquire());
+    let renewed = runtime.block_on(client.on(&unique_key("renewed")).lease(ms(1_500)).acquire());
     let renewed = renewed.unwrap();
     let guard = runtime.block_on(store.client().on(&key).acquire()).unwrap();
     let _entered = runtime.enter();
-    let mut waiter = Box::pin(client.on(&key).wait(ms(20_000)).acquire());
+    let mut waiter = Box::pin(client.on(&key).wait(LONG).acquire());
     // Until it waits: a store that is slow to answer has nobody to wake before that.
-    eventually("it stands in the queue", ms(5_000), || {
+    eventually("it stands in the queue", || {
         let waker = Waker::noop();
         assert!(waiter.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
         let Store::Redis(server) = &store else { unreachable!() };
@@ -330,12 +342,12 @@ fn panic_of_a_waker_does_not_end_the_renewals() {
             redis::Commands::zcard(&mut redis.get_connection().unwrap(), queue).unwrap();
         count == 1
     });
-    let waker = Waker::from(std::sync::Arc::new(Panics));
+    let waker = Waker::from(Arc::new(Panics));
     assert!(waiter.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
 
     // The driver hears of the grant, and wakes the waiter.
     runtime.block_on(guard.release()).unwrap();
-    thread::sleep(ms(1_200));
+    thread::sleep(ms(2_500));
 
     assert!(!renewed.is_lost(), "{renewed:?}");
     drop(waiter);

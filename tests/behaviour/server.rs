@@ -4,13 +4,18 @@ use std::time::Duration;
 
 use distlock::{LockClient, LockClientBuilder, LockErrorKind, LockKey};
 use redis::AsyncCommands;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::common::{Inside, LockText, SOON, ms, queued_at};
+use crate::common::{ANSWERED, Inside, LONG, LOOKS_AGAIN, LockText, SLACK, SOON, WOKEN};
+use crate::common::{ms, queued_at};
 use crate::support::{CommandLog, Data, RedisServer, eventually, unique_key};
 
+/// What these tests call a connection that is silent. One of a busy machine seldom is for so long.
+const SILENCE: Duration = ms(400);
+
 fn builder(server: &RedisServer) -> LockClientBuilder {
-    LockClient::builder().url(server.url()).response_timeout(ms(200)).connect_timeout(ms(200))
+    LockClient::builder().url(server.url()).response_timeout(SILENCE).connect_timeout(SILENCE)
 }
 
 async fn run(server: &RedisServer, words: &[&str]) {
@@ -23,17 +28,23 @@ async fn owner(server: &RedisServer, key: &str) -> Option<String> {
     server.connection().await.get(key).await.unwrap()
 }
 
-/// Runs a body under `lease` for `last`, with `fault` meanwhile.
+/// Runs a body under `lease` for `last`, with `fault` from when it has begun.
 async fn body_with(
     client: &LockClient,
     key: &str,
     (lease, last): (Duration, Duration),
     fault: impl Future<Output = ()>,
 ) -> Result<(), distlock::LockError> {
-    let call = client.on(key).lease(lease).strict().run(|_| tokio::time::sleep(last));
+    let (begin, begun) = oneshot::channel::<()>();
+    let call = client.on(key).lease(lease).strict().run(|_| async move {
+        begin.send(()).expect("the other end waits");
+        tokio::time::sleep(last).await;
+    });
     let fault = async {
-        tokio::time::sleep(ms(50)).await;
-        fault.await;
+        // Else the call says why not.
+        if begun.await.is_ok() {
+            fault.await;
+        }
     };
     tokio::join!(call, fault).0
 }
@@ -43,41 +54,41 @@ async fn body_with(
 async fn body_does_not_run_while_redis_is_down() {
     let server = RedisServer::start();
     let (client, inside) = (builder(&server).build().unwrap(), Inside::default());
-    let call = || client.on("down").wait(ms(300)).run(|_| async { drop(inside.enter()) });
-    call().await.unwrap();
+    let call = |wait| client.on("down").wait(wait).run(|_| async { drop(inside.enter()) });
+    call(LONG).await.unwrap();
     server.kill();
     for _ in 0..2 {
         let start = Instant::now();
-        let error = call().await.unwrap_err();
+        let error = call(ms(300)).await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
-        assert!(start.elapsed() < ms(400), "{:?}", start.elapsed());
+        assert!(start.elapsed() < ms(300) + SLACK, "{:?}", start.elapsed());
     }
     assert_eq!(inside.total(), 1);
 
     server.restart(Data::Lost);
-    call().await.unwrap();
+    call(LONG).await.unwrap();
 }
 
 /// d60: frozen, and asleep in a command.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wait_bounds_a_call_on_a_frozen_server() {
     let server = RedisServer::start();
-    let client = builder(&server).build().unwrap();
+    // Nothing but the wait ends a call.
+    let builder = || builder(&server).response_timeout(LONG).connect_timeout(LONG);
+    let client = builder().build().unwrap();
     client.on("frozen").acquire().await.unwrap().release().await.unwrap();
     server.pause();
-    for (client, state) in
-        [(client.clone(), "connected"), (builder(&server).build().unwrap(), "new")]
-    {
+    for (client, state) in [(client.clone(), "connected"), (builder().build().unwrap(), "new")] {
         let start = Instant::now();
         let error = client.on("frozen").wait(ms(500)).acquire().await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
-        assert!(start.elapsed() < ms(600), "{state}: {:?}", start.elapsed());
+        assert!(start.elapsed() < ms(500) + SLACK, "{state}: {:?}", start.elapsed());
     }
     server.resume();
 
     // What it had received meanwhile is undone.
     let freed = async || owner(&server, "frozen").await.is_none();
-    eventually("nothing is left", ms(3_000), freed).await;
+    eventually("nothing is left", SOON, freed).await;
     client.on("frozen").acquire().await.unwrap().release().await.unwrap();
 }
 
@@ -87,12 +98,12 @@ async fn hold_outlasts_a_server_that_sleeps_for_less_than_its_lease() {
     let client = builder(&server).build().unwrap();
     let fault = async {
         for _ in 0..3 {
-            run(&server, &["DEBUG", "SLEEP", "0.45"]).await;
-            tokio::time::sleep(ms(100)).await;
+            run(&server, &["DEBUG", "SLEEP", "0.9"]).await;
+            tokio::time::sleep(ms(200)).await;
         }
     };
 
-    body_with(&client, "sleeps", (ms(1_500), ms(2_500)), fault).await.unwrap();
+    body_with(&client, "sleeps", (ms(4_000), ms(5_000)), fault).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -102,13 +113,13 @@ async fn hold_on_a_frozen_server_is_lost_before_anybody_else_has_it() {
     let start = Instant::now();
     let fault = async { server.pause() };
 
-    let outcome = body_with(&client, "frozen-hold", (ms(600), ms(30_000)), fault).await;
+    let outcome = body_with(&client, "frozen-hold", (ms(1_500), LONG), fault).await;
 
     let error = outcome.unwrap_err();
     assert_eq!(error.kind(), LockErrorKind::Lost { completed: false }, "{error}");
-    assert!(start.elapsed() < ms(900), "{:?}", start.elapsed());
+    assert!(start.elapsed() < ms(1_500) + SLACK, "{:?}", start.elapsed());
     server.resume();
-    client.on("frozen-hold").acquire().await.unwrap().release().await.unwrap();
+    client.on("frozen-hold").wait(LONG).acquire().await.unwrap().release().await.unwrap();
 }
 
 /// b26 for real: a script that does not end.
@@ -122,14 +133,15 @@ async fn hold_outlasts_a_busy_server() {
             let script = "while true do end";
             redis::cmd("EVAL").arg(script).arg(0).exec_async(&mut busy).await
         });
-        tokio::time::sleep(ms(500)).await;
+        // A renewal is due meanwhile.
+        tokio::time::sleep(ms(1_200)).await;
         let error = client.on("other").wait(ms(0)).acquire().await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
         run(&server, &["SCRIPT", "KILL"]).await;
         spin.await.unwrap().unwrap_err();
     };
 
-    body_with(&client, "busy", (ms(1_500), ms(2_000)), fault).await.unwrap();
+    body_with(&client, "busy", (ms(3_000), ms(4_000)), fault).await.unwrap();
 }
 
 /// f81 on one server: it is demoted, and promoted again.
@@ -139,14 +151,15 @@ async fn hold_and_wait_outlast_a_server_that_is_read_only_for_a_moment() {
     let client = builder(&server).build().unwrap();
     let fault = async {
         run(&server, &["REPLICAOF", "127.0.0.1", "1"]).await;
-        let call = tokio::spawn(client.on("other").wait(ms(5_000)).acquire());
-        tokio::time::sleep(ms(400)).await;
+        let call = tokio::spawn(client.on("other").wait(LONG).acquire());
+        // A renewal is due meanwhile.
+        tokio::time::sleep(ms(1_200)).await;
         assert!(!call.is_finished());
         run(&server, &["REPLICAOF", "NO", "ONE"]).await;
         call.await.unwrap().unwrap().release().await.unwrap();
     };
 
-    body_with(&client, "read-only", (ms(1_500), ms(2_000)), fault).await.unwrap();
+    body_with(&client, "read-only", (ms(3_000), ms(4_000)), fault).await.unwrap();
 
     assert_eq!(owner(&server, "read-only").await, None);
 }
@@ -157,8 +170,8 @@ async fn forgotten_scripts_are_sent_again() {
     let client = builder(&server).build().unwrap();
     let waiting = builder(&server).build().unwrap();
     let fault = async {
-        let waiter = tokio::spawn(waiting.on("scripts").wait(ms(9_000)).acquire());
-        for _ in 0..20 {
+        let waiter = tokio::spawn(waiting.on("scripts").wait(LONG).acquire());
+        for _ in 0..40 {
             run(&server, &["SCRIPT", "FLUSH"]).await;
             tokio::time::sleep(ms(50)).await;
         }
@@ -166,7 +179,7 @@ async fn forgotten_scripts_are_sent_again() {
         drop(waiter);
     };
 
-    body_with(&client, "scripts", (ms(600), ms(1_500)), fault).await.unwrap();
+    body_with(&client, "scripts", (ms(1_500), ms(2_500)), fault).await.unwrap();
 
     run(&server, &["SCRIPT", "FLUSH"]).await;
     let guard = client.on("scripts").acquire().await.unwrap();
@@ -182,19 +195,22 @@ async fn killed_clients_come_back() {
     let waiting = builder(&server).build().unwrap();
     let mut waiter = None;
     let fault = async {
-        waiter = Some(tokio::spawn(waiting.on("killed").wait(ms(9_000)).acquire()));
+        waiter = Some(tokio::spawn(waiting.on("killed").wait(LONG).acquire()));
         queued_at(&server, "killed", 1).await;
-        for kind in ["pubsub", "normal", "pubsub", "normal"] {
+        for kind in ["normal", "pubsub", "normal", "pubsub"] {
             run(&server, &["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]).await;
-            tokio::time::sleep(ms(150)).await;
+            tokio::time::sleep(ms(700)).await;
         }
     };
 
-    body_with(&client, "killed", (ms(1_000), ms(1_200)), fault).await.unwrap();
+    // It ends after a renewal, and long before the waiter looks by itself, as it did at its last
+    // reconnect.
+    body_with(&client, "killed", (ms(6_000), ms(3_200)), fault).await.unwrap();
 
     let start = Instant::now();
     waiter.unwrap().await.unwrap().unwrap().release().await.unwrap();
-    assert!(start.elapsed() < ms(200), "announced on the new connection: {:?}", start.elapsed());
+    let took = start.elapsed();
+    assert!(took < LOOKS_AGAIN - ms(2_000), "announced on the new connection: {took:?}");
 }
 
 /// The server had every write on disk.
@@ -205,17 +221,20 @@ async fn hold_and_queue_outlast_a_restart_with_data() {
     let waiting = builder(&server).build().unwrap();
     let mut waiter = None;
     let fault = async {
-        waiter = Some(tokio::spawn(waiting.on("restart").wait(ms(9_000)).acquire()));
+        waiter = Some(tokio::spawn(waiting.on("restart").wait(LONG).acquire()));
         queued_at(&server, "restart", 1).await;
+        tokio::time::sleep(ms(1_000)).await;
         server.restart(Data::Kept);
         assert!(owner(&server, "restart").await.is_some());
     };
 
-    body_with(&client, "restart", (ms(1_500), ms(2_500)), fault).await.unwrap();
+    // It ends after a renewal, and long before the waiter looks by itself, as it did when the server
+    // was there again.
+    body_with(&client, "restart", (ms(6_000), ms(2_500)), fault).await.unwrap();
 
     let start = Instant::now();
     waiter.unwrap().await.unwrap().unwrap().release().await.unwrap();
-    assert!(start.elapsed() < ms(300), "{:?}", start.elapsed());
+    assert!(start.elapsed() < LOOKS_AGAIN - ms(2_000), "{:?}", start.elapsed());
 }
 
 /// What Redis forgets, no lock can know: but the holder learns of it at its next renewal.
@@ -224,52 +243,50 @@ async fn holder_learns_of_a_restart_without_data_at_its_next_renewal() {
     let server = RedisServer::start();
     let client = builder(&server).build().unwrap();
     let rival = builder(&server).build().unwrap();
-    let lease = ms(900);
-    let mut lost_at = Instant::now();
+    let lease = ms(3_000);
     let fault = async {
         server.restart(Data::Lost);
-        lost_at = Instant::now();
         let guard = rival.on("forgotten").acquire().await.unwrap();
         tokio::time::sleep(lease).await;
         assert!(!guard.is_lost());
         assert_eq!(owner(&server, "forgotten").await.as_deref(), Some(guard.owner()));
         guard.release().await.unwrap();
     };
-    let mut told_at = Instant::now();
-    let call = async {
-        let call = client.on("forgotten").lease(lease).run(|_| std::future::pending::<()>());
-        let outcome = call.await;
-        told_at = Instant::now();
-        outcome
-    };
+    let (begin, begun) = oneshot::channel::<()>();
+    let call = client.on("forgotten").lease(lease).run(|_| async move {
+        begin.send(()).expect("the other end waits");
+        std::future::pending::<()>().await;
+    });
     let fault = async {
-        tokio::time::sleep(ms(50)).await;
+        begun.await.expect("it has the lock");
         fault.await;
     };
 
     let (outcome, ()) = tokio::join!(call, fault);
 
-    assert_eq!(outcome.unwrap_err().kind(), LockErrorKind::Lost { completed: false });
-    let took = told_at.duration_since(lost_at);
-    assert!(took < lease / 3 + ms(250), "{took:?}");
+    let error = outcome.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Lost { completed: false });
+    // And not only since the lease had run out unconfirmed.
+    assert!(error.to_string().contains("the store says"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_gets_in_after_everything_was_flushed() {
     let server = RedisServer::start();
     let (client, waiting) = (builder(&server).build().unwrap(), builder(&server).build().unwrap());
-    let guard = client.on("flushed").lease(ms(600)).acquire().await.unwrap();
-    let waiter = tokio::spawn(waiting.on("flushed").wait(ms(9_000)).acquire());
+    let guard = client.on("flushed").lease(ms(2_000)).acquire().await.unwrap();
+    let waiter = tokio::spawn(waiting.on("flushed").wait(LONG).acquire());
     queued_at(&server, "flushed", 1).await;
     let start = Instant::now();
 
     run(&server, &["FLUSHALL"]).await;
 
     guard.lost().await;
-    assert!(start.elapsed() < ms(400), "{:?}", start.elapsed());
+    let error = guard.check().unwrap_err();
+    assert!(error.to_string().contains("the store says"), "{error}");
     let guard = waiter.await.unwrap().unwrap();
     // No message came: it looks when the holder's lease would have ended.
-    assert!(start.elapsed() < ms(900), "{:?}", start.elapsed());
+    assert!(start.elapsed() < LOOKS_AGAIN, "{:?}", start.elapsed());
     assert_eq!(owner(&server, "flushed").await.as_deref(), Some(guard.owner()));
 }
 
@@ -280,15 +297,15 @@ async fn wrong_password_is_told_at_once() {
     let url = |password: &str| format!("redis://:{password}@{}/", server.address());
     for url in [server.url(), url("wrong")] {
         let start = Instant::now();
-        let connected = LockClient::connect(&url).await.unwrap_err();
-        let client = LockClient::builder().url(&url).build().unwrap();
-        let acquired = client.on("password").wait(ms(5_000)).acquire().await.unwrap_err();
+        let builder = || LockClient::builder().url(&url).wait(LONG);
+        let connected = builder().connect().await.unwrap_err();
+        let acquired = builder().build().unwrap().on("password").acquire().await.unwrap_err();
         for error in [connected, acquired] {
             assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
             assert!(error.to_string().contains("password"), "{error}");
             assert!(!error.to_string().contains("wrong@"), "it is not printed: {error}");
         }
-        assert!(start.elapsed() < ms(1_000), "nobody waits for it: {:?}", start.elapsed());
+        assert!(start.elapsed() < SOON, "nobody waits for it: {:?}", start.elapsed());
     }
     let client = LockClient::connect(&url("secret")).await.unwrap();
     client.on("password").acquire().await.unwrap().release().await.unwrap();
@@ -298,7 +315,7 @@ async fn wrong_password_is_told_at_once() {
 async fn password_that_changes_at_run_time_is_told_without_a_storm_and_recovered_from() {
     let server = RedisServer::start();
     let client = builder(&server).build().unwrap();
-    let guard = client.on("changed").lease(ms(900)).acquire().await.unwrap();
+    let guard = client.on("changed").lease(ms(1_500)).acquire().await.unwrap();
     // A connection that was open before stays signed in.
     let mut admin = server.connection().await;
     let mut command = redis::cmd("CONFIG");
@@ -315,10 +332,10 @@ async fn password_that_changes_at_run_time_is_told_without_a_storm_and_recovered
     let before = stats().await;
     let start = Instant::now();
 
-    let error = client.on("other").wait(ms(5_000)).acquire().await.unwrap_err();
+    let error = client.on("other").wait(LONG).acquire().await.unwrap_err();
 
     assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
-    assert!(start.elapsed() < ms(500), "{:?}", start.elapsed());
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     guard.lost().await;
     tokio::time::sleep(ms(300)).await;
     let connections = stats().await - before;
@@ -337,14 +354,15 @@ async fn user_without_channels_is_served_all_the_same() {
     let url = format!("redis://app:pw@{}/", server.address());
     let client = || LockClient::builder().url(&url).build().unwrap();
     let guard = client().on("deaf").acquire().await.unwrap();
-    let waiter = tokio::spawn(client().on("deaf").wait(ms(9_000)).acquire());
+    let waiter = tokio::spawn(client().on("deaf").wait(LONG).acquire());
     queued_at(&server, "deaf", 1).await;
     let start = Instant::now();
 
     guard.release().await.unwrap();
     waiter.await.unwrap().unwrap().release().await.unwrap();
 
-    assert!(start.elapsed() < ms(1_000), "{:?}", start.elapsed());
+    // Every half of a second, since nobody announces anything.
+    assert!(start.elapsed() < WOKEN, "{:?}", start.elapsed());
 }
 
 /// f95: full memory is told, and what is held can still be renewed and released.
@@ -354,12 +372,12 @@ async fn full_server_keeps_what_is_held() {
     let client = builder(&server).build().unwrap();
     let fault = async {
         run(&server, &["CONFIG", "SET", "maxmemory", "1"]).await;
-        let error = client.on("other").wait(ms(200)).acquire().await.unwrap_err();
+        let error = client.on("other").wait(ANSWERED).acquire().await.unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
         assert!(error.to_string().contains("OOM"), "{error}");
     };
 
-    body_with(&client, "full", (ms(900), ms(1_200)), fault).await.unwrap();
+    body_with(&client, "full", (ms(3_000), ms(2_500)), fault).await.unwrap();
 
     assert_eq!(owner(&server, "full").await, None);
 }
@@ -368,11 +386,11 @@ async fn full_server_keeps_what_is_held() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_long_bodies_cost_one_thread_and_few_commands() {
     let server = RedisServer::start();
-    let client = builder(&server).lease(ms(600)).build().unwrap();
+    let client = builder(&server).lease(ms(1_500)).build().unwrap();
     let keys: Vec<_> = (0..60).map(|_| unique_key("sixty")).collect();
     let calls: Vec<_> = keys
         .iter()
-        .map(|key| tokio::spawn(client.on(key).strict().run(|_| tokio::time::sleep(ms(1_500)))))
+        .map(|key| tokio::spawn(client.on(key).strict().run(|_| tokio::time::sleep(ms(4_000)))))
         .collect();
     eventually("all are held", SOON, async || {
         server.connection().await.exists::<_, usize>(&keys).await.unwrap() == 60
@@ -380,9 +398,10 @@ async fn sixty_long_bodies_cost_one_thread_and_few_commands() {
     .await;
     let log = CommandLog::start(&server);
     let mark = log.mark();
-    tokio::time::sleep(ms(650)).await;
+    tokio::time::sleep(ms(1_600)).await;
     let renewals = log.since(mark).len();
-    assert!(renewals <= 30, "{renewals} commands for 60 locks in one lease");
+    // Each by itself would be 180.
+    assert!(renewals <= 60, "{renewals} commands for 60 locks in one lease");
     for call in calls {
         call.await.unwrap().unwrap();
     }
@@ -396,7 +415,7 @@ async fn body_that_changes_threads_releases() {
     let key = unique_key("threads");
     let calls: Vec<_> = (0..4)
         .map(|_| {
-            tokio::spawn(client.on(&key).strict().wait(ms(20_000)).run(|_| async {
+            tokio::spawn(client.on(&key).strict().wait(LONG).run(|_| async {
                 for step in 0..250 {
                     tokio::task::yield_now().await;
                     if step == 100 {
@@ -420,7 +439,7 @@ async fn keys_of_any_bytes_can_be_held_and_waited_for() {
     for text in ["{tag}:x", "a}b{c", "{}", "}{", "sp ace\ttab\nline", "ключ:鍵", "x:\u{0}:y"] {
         let key = format!("{text}:{}", unique_key("bytes"));
         let guard = clients[0].lock(LockKey::literal(key.clone())).acquire().await.unwrap();
-        let waiter = tokio::spawn(clients[1].on(&key).wait(ms(5_000)).acquire());
+        let waiter = tokio::spawn(clients[1].on(&key).wait(LONG).acquire());
         tokio::time::sleep(ms(30)).await;
         guard.release().await.unwrap();
         let guard = waiter.await.unwrap().unwrap();
@@ -436,7 +455,7 @@ async fn dropped_clients_leave_no_connection_and_no_channel() {
     let key = unique_key("baseline");
     let mut tasks = Vec::new();
     for _ in 0..8 {
-        let request = builder(&server).build().unwrap().on(&key).wait(ms(20_000));
+        let request = builder(&server).build().unwrap().on(&key).wait(LONG);
         tasks.push(tokio::spawn(request.run(|_| tokio::time::sleep(ms(2)))));
     }
     for task in tasks {
@@ -463,12 +482,12 @@ async fn many_keys_cost_two_connections_and_leave_nothing() {
     let keys: Vec<_> = (0..200).map(|_| unique_key("key")).collect();
     let mut guards = Vec::new();
     for key in &keys {
-        guards.push(other.on(key).lease(ms(20_000)).acquire().await.unwrap());
+        guards.push(other.on(key).lease(LONG).acquire().await.unwrap());
     }
     let waiters: Vec<_> = keys
         .iter()
         .flat_map(|key| [key, key])
-        .map(|key| tokio::spawn(client.on(key).wait(ms(20_000)).run(|_| async {})))
+        .map(|key| tokio::spawn(client.on(key).wait(LONG).run(|_| async {})))
         .collect();
     queued_at(&server, &keys[199], 1).await;
     let mut connection = server.connection().await;
@@ -495,12 +514,12 @@ async fn instance_of_any_name_is_woken_or_refused_at_the_start() {
         };
         let key = unique_key("instance");
         let guard = builder(&server).build().unwrap().on(&key).acquire().await.unwrap();
-        let waiter = tokio::spawn(client.on(&key).wait(ms(9_000)).acquire());
+        let waiter = tokio::spawn(client.on(&key).wait(LONG).acquire());
         queued_at(&server, &key, 1).await;
         let start = Instant::now();
         guard.release().await.unwrap();
         let guard = waiter.await.unwrap().unwrap();
-        assert!(start.elapsed() < ms(400), "{name:?}: {:?}", start.elapsed());
+        assert!(start.elapsed() < WOKEN, "{name:?}: {:?}", start.elapsed());
         assert!(guard.owner().starts_with(&format!("{name}/")));
         guard.release().await.unwrap();
     }

@@ -3,7 +3,7 @@
 use distlock::{LockClient, LockErrorKind, LockRequest};
 use tokio::time::Instant;
 
-use crate::common::{Inside, LockText, SOON, freed, literal, ms, queued};
+use crate::common::{ANSWERED, Inside, LONG, LockText, SOON, bound, freed, literal, ms, queued};
 use crate::support::{Store, eventually, on_every_store, unique_key};
 
 on_every_store! {
@@ -61,7 +61,7 @@ async fn overlapping_sets_in_any_order_all_get_done(store: Store) {
                 let keys = order.map(|index| &*set[index]);
                 // The visits of the two keys of this set.
                 let (first, second) = (&inside[number], &inside[(number + 1) % 3]);
-                let call = on_all(&client, &keys).wait(ms(30_000)).run(|_| async {
+                let call = on_all(&client, &keys).wait(LONG).run(|_| async {
                     let _visits = (first.enter(), second.enter());
                     tokio::task::yield_now().await;
                 });
@@ -81,37 +81,40 @@ async fn failing_leaves_none_of_them(store: Store) {
     let ((a, b), client) = (keys(), store.client());
     let _guard = store.client().on(&b).acquire().await.unwrap();
 
-    let error = on_all(&client, &[&a, &b]).wait(ms(100)).acquire().await.unwrap_err();
+    let error = on_all(&client, &[&a, &b]).wait(ANSWERED).acquire().await.unwrap_err();
 
     assert_eq!((error.kind(), error.key()), (LockErrorKind::Timeout, Some(&*b)));
-    freed(&store, &a, ms(200)).await;
+    freed(&store, &a).await;
 }
 
 async fn dropping_while_waiting_leaves_none_of_them(store: Store) {
     let ((a, b), client) = (keys(), store.client());
     let guard = store.client().on(&b).acquire().await.unwrap();
-    let call = tokio::spawn(on_all(&client, &[&a, &b]).wait(ms(30_000)).acquire());
+    let call = tokio::spawn(on_all(&client, &[&a, &b]).wait(LONG).acquire());
     queued(&store, &b, 1).await;
     assert!(store.owner_of(&a).await.is_some());
 
     call.abort();
 
-    freed(&store, &a, ms(200)).await;
+    freed(&store, &a).await;
     guard.release().await.unwrap();
-    freed(&store, &b, ms(200)).await;
+    freed(&store, &b).await;
 }
 
 async fn one_wait_bounds_them_all(store: Store) {
     let ((a, b), client) = (keys(), store.client());
-    store.put_foreign(&a, "other program", Some(ms(200))).await;
+    let (until_free, wait) = (ms(2_000), ms(3_000));
+    store.put_foreign(&a, "other program", Some(until_free)).await;
     store.put_foreign(&b, "other program", Some(ms(60_000))).await;
     let start = Instant::now();
 
-    let error = on_all(&client, &[&a, &b]).wait(ms(400)).acquire().await.unwrap_err();
+    let error = on_all(&client, &[&a, &b]).wait(wait).acquire().await.unwrap_err();
 
     let took = start.elapsed();
     assert_eq!((error.kind(), error.key()), (LockErrorKind::Timeout, Some(&*b)));
-    assert!(took >= ms(390) && took < ms(550), "{took:?}");
+    // A wait for each of them would end two seconds later.
+    let late = bound(&store, ms(1), until_free * 2 / 3);
+    assert!(took >= wait && took <= wait + late, "{took:?}");
 }
 
 async fn trying_is_none_if_one_is_held(store: Store) {
@@ -120,7 +123,7 @@ async fn trying_is_none_if_one_is_held(store: Store) {
 
     assert!(on_all(&client, &[&a, &b]).try_acquire().await.unwrap().is_none());
 
-    freed(&store, &a, ms(200)).await;
+    freed(&store, &a).await;
     guard.release().await.unwrap();
     assert!(on_all(&client, &[&a, &b]).try_acquire().await.unwrap().is_some());
 }
@@ -131,7 +134,7 @@ async fn nested_call_on_one_of_them_enters(store: Store) {
         client.on(&b).wait(ms(0)).run(|_| async {}).await.unwrap();
         client.on(&a).wait(ms(0)).run(|_| async {}).await.unwrap();
         let c = unique_key("all-c");
-        on_all(&client, &[&c, &b]).wait(ms(500)).run(|_| async {}).await.unwrap();
+        on_all(&client, &[&c, &b]).wait(LONG).run(|_| async {}).await.unwrap();
         assert_eq!(store.owner_of(&c).await, None, "c was the inner call's own");
         store.owner_of(&b).await.is_some()
     });
@@ -141,8 +144,8 @@ async fn nested_call_on_one_of_them_enters(store: Store) {
 
 async fn losing_one_of_them_stops_the_body(store: Store) {
     let ((a, b), client) = (keys(), store.client());
-    let call = on_all(&client, &[&a, &b]).lease(ms(300)).run(|held| async {
-        let _held = held;
+    let lease = ms(6_000);
+    let call = on_all(&client, &[&a, &b]).lease(lease).run(|held| async {
         store.remove(&b).await;
         std::future::pending::<()>().await;
     });
@@ -151,18 +154,21 @@ async fn losing_one_of_them_stops_the_body(store: Store) {
 
     assert_eq!(error.kind(), LockErrorKind::Lost { completed: false });
     assert_eq!(error.key(), Some(&*b));
-    freed(&store, &a, ms(200)).await;
+    // Renewed together with the look at b, it would stay for a lease.
+    let within = bound(&store, ms(200), lease / 2);
+    eventually("a is free", within, async || store.owner_of(&a).await.is_none()).await;
 }
 
 async fn one_lost_while_waiting_for_the_next_is_no_success(store: Store) {
     let ((a, b), client) = (keys(), store.client());
     let guard = store.client().on(&b).acquire().await.unwrap();
-    let call = tokio::spawn(on_all(&client, &[&a, &b]).lease(ms(300)).wait(ms(9_000)).acquire());
+    let lease = ms(1_500);
+    let call = tokio::spawn(on_all(&client, &[&a, &b]).lease(lease).wait(LONG).acquire());
     queued(&store, &b, 1).await;
 
     store.remove(&a).await;
-    // Until the renewal has found it out.
-    tokio::time::sleep(ms(350)).await;
+    // Until a renewal has found it out, or the time of the last one has passed.
+    tokio::time::sleep(lease).await;
     guard.release().await.unwrap();
 
     let error = call.await.unwrap().map(|guard| guard.is_lost()).unwrap_err();

@@ -6,7 +6,7 @@ use distlock::{LockErrorKind, OnLost};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::common::{Inside, LockText, SOON, ms, queued};
+use crate::common::{Inside, LONG, LockText, SOON, bound, ms, queued, slack};
 use crate::support::{Store, eventually, on_every_store, unique_key};
 
 on_every_store! {
@@ -26,10 +26,10 @@ async fn idle_client_shuts_down_at_once(store: Store) {
     let client = store.client();
     let start = Instant::now();
 
-    client.shutdown(ms(5_000)).await.unwrap();
-    client.shutdown(ms(5_000)).await.unwrap();
+    client.shutdown(LONG).await.unwrap();
+    client.shutdown(LONG).await.unwrap();
 
-    assert!(start.elapsed() < ms(100), "{:?}", start.elapsed());
+    assert!(start.elapsed() <= slack(&store), "{:?}", start.elapsed());
 }
 
 async fn bodies_get_until_the_deadline(store: Store) {
@@ -47,7 +47,7 @@ async fn bodies_get_until_the_deadline(store: Store) {
     let start = Instant::now();
     let shutdown = tokio::spawn({
         let client = client.clone();
-        async move { client.shutdown(ms(10_000)).await }
+        async move { client.shutdown(LONG).await }
     });
     tokio::time::sleep(ms(50)).await;
 
@@ -55,7 +55,8 @@ async fn bodies_get_until_the_deadline(store: Store) {
 
     assert_eq!(call.await.unwrap().unwrap(), 7);
     shutdown.await.unwrap().unwrap();
-    assert!(start.elapsed() < ms(1_000), "as soon as all is released: {:?}", start.elapsed());
+    let took = start.elapsed();
+    assert!(took <= ms(50) + slack(&store), "as soon as all is released: {took:?}");
     assert_eq!(store.owner_of(&key).await, None);
 }
 
@@ -77,7 +78,9 @@ async fn bodies_that_do_not_end_are_dropped_and_their_keys_are_gone(store: Store
 
     client.shutdown(ms(100)).await.unwrap();
 
-    assert!(start.elapsed() >= ms(100) && start.elapsed() < ms(1_100), "{:?}", start.elapsed());
+    let took = start.elapsed();
+    // If it took more than a second longer, it would not tell that all is released.
+    assert!(took >= ms(100) && took <= ms(100) + slack(&store), "{took:?}");
     assert_eq!(inside.now(), 0, "all bodies are dropped");
     for key in &keys {
         assert_eq!(store.owner_of(key).await, None, "released by the time shutdown returns");
@@ -91,17 +94,17 @@ async fn waiters_are_told_and_leave_the_queue(store: Store) {
     let (key, client) = (unique_key("waiters"), store.client());
     let guard = store.client().on(&key).acquire().await.unwrap();
     let waiters: Vec<_> =
-        (0..3).map(|_| tokio::spawn(client.on(&key).wait(ms(30_000)).acquire())).collect();
+        (0..3).map(|_| tokio::spawn(client.on(&key).wait(LONG).acquire())).collect();
     queued(&store, &key, 1).await;
     let start = Instant::now();
 
-    client.shutdown(ms(5_000)).await.unwrap();
+    client.shutdown(LONG).await.unwrap();
 
     for waiter in waiters {
         let error = waiter.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::ShutDown, "{error}");
     }
-    assert!(start.elapsed() < ms(500), "{:?}", start.elapsed());
+    assert!(start.elapsed() <= slack(&store), "{:?}", start.elapsed());
     if let Store::Redis(server) = &store {
         let queue = format!("distlock:{{{key}}}:queue");
         let left: usize =
@@ -126,18 +129,19 @@ async fn new_callers_are_refused(store: Store) {
 
 async fn guard_by_hand_is_only_no_longer_renewed(store: Store) {
     let (key, client) = (unique_key("by-hand"), store.client());
-    let guard = client.on(&key).lease(ms(1_500)).acquire().await.unwrap();
+    let guard = client.on(&key).lease(ms(4_000)).acquire().await.unwrap();
     let start = Instant::now();
 
     let error = client.shutdown(ms(50)).await.unwrap_err();
 
     // A second after the deadline, for code that cannot be stopped.
     assert_eq!(error.kind(), LockErrorKind::ShutDown, "{error}");
-    assert!(start.elapsed() < ms(1_300), "{:?}", start.elapsed());
+    let took = start.elapsed();
+    assert!(took < bound(&store, ms(1_100), ms(2_500)), "long before the lease ends: {took:?}");
     assert!(guard.is_lost());
     assert_eq!(guard.check().unwrap_err().kind(), LockErrorKind::ShutDown);
     assert_eq!(store.owner_of(&key).await.as_deref(), Some(guard.owner()), "not taken away");
-    eventually("it runs out", ms(1_500), async || store.owner_of(&key).await.is_none()).await;
+    eventually("it runs out", SOON, async || store.owner_of(&key).await.is_none()).await;
 }
 
 async fn body_that_only_wants_the_signal_runs_on(store: Store) {
@@ -164,7 +168,7 @@ async fn release_under_way_is_waited_for(store: Store) {
     let dropped_key = dropped.key().to_owned();
     drop(dropped);
 
-    client.shutdown(ms(5_000)).await.unwrap();
+    client.shutdown(LONG).await.unwrap();
 
     assert_eq!(store.owner_of(&key).await, None);
     assert_eq!(store.owner_of(&dropped_key).await, None);
@@ -173,23 +177,23 @@ async fn release_under_way_is_waited_for(store: Store) {
 
 async fn dropped_shutdown_leaves_what_is_held(store: Store) {
     let (key, client) = (unique_key("dropped"), store.client());
-    let guard = client.on(&key).lease(ms(300)).acquire().await.unwrap();
+    let guard = client.on(&key).lease(ms(1_500)).acquire().await.unwrap();
 
-    assert!(tokio::time::timeout(ms(50), client.shutdown(ms(10_000))).await.is_err());
+    assert!(tokio::time::timeout(ms(50), client.shutdown(LONG)).await.is_err());
 
-    tokio::time::sleep(ms(600)).await;
+    tokio::time::sleep(ms(2_500)).await;
     assert!(!guard.is_lost(), "still renewed");
     assert_eq!(client.on(&key).acquire().await.unwrap_err().kind(), LockErrorKind::ShutDown);
     guard.release().await.unwrap();
-    client.shutdown(ms(1_000)).await.unwrap();
+    client.shutdown(LONG).await.unwrap();
 }
 
 async fn other_clients_are_not_touched(store: Store) {
     let (key, client, other) = (unique_key("other"), store.client(), store.client());
-    let guard = other.on(&key).lease(ms(300)).acquire().await.unwrap();
+    let guard = other.on(&key).lease(ms(1_500)).acquire().await.unwrap();
 
     client.shutdown(Duration::ZERO).await.unwrap();
-    tokio::time::sleep(ms(500)).await;
+    tokio::time::sleep(ms(2_000)).await;
 
     assert!(!guard.is_lost());
     assert!(other.on(&unique_key("other")).acquire().await.is_ok());

@@ -8,7 +8,10 @@ use std::time::Duration;
 use distlock::{LockClient, LockErrorKind, LockGuard};
 use tokio::time::Instant;
 
-use crate::common::{Inside, LockText, SOON, freed, literal, ms, poll_once, queued};
+use crate::common::{
+    ANSWERED, Inside, LONG, LOOKS_AGAIN, LockText, SOON, WOKEN, bound, freed, freed_within,
+    literal, ms, poll_once, queued, slack,
+};
 use crate::support::{Store, eventually, on_every_store, unique_key};
 
 on_every_store! {
@@ -47,7 +50,7 @@ async fn wait_of_zero_is_one_try(store: Store) {
 
     assert_eq!(error.kind(), LockErrorKind::Timeout);
     assert_eq!(error.owner(), Some(guard.owner()));
-    assert!(start.elapsed() < ms(500), "{:?}", start.elapsed());
+    assert!(start.elapsed() <= slack(&store), "{:?}", start.elapsed());
 }
 
 async fn wait_is_a_hard_bound(store: Store) {
@@ -55,16 +58,19 @@ async fn wait_is_a_hard_bound(store: Store) {
     let _guard = store.client().on(&key).acquire().await.unwrap();
     let client = store.client();
     assert!(client.holder(literal(&key)).await.unwrap().is_some(), "connected");
-    for wait in [ms(20), ms(50), ms(200)] {
+    for wait in [ms(20), ms(200), ANSWERED] {
         let start = Instant::now();
         let body = async { drop(inside.enter()) };
 
         let outcome = client.on(&key).wait(wait).run(|_| body).await;
 
         let took = start.elapsed();
-        assert_eq!(outcome.unwrap_err().kind(), LockErrorKind::Timeout);
-        let late = if matches!(store, Store::Memory(_)) { ms(1) } else { ms(100) };
-        assert!(took >= wait && took <= wait + late, "{took:?} for {wait:?}");
+        let error = outcome.unwrap_err();
+        // On a busy machine the store may not have answered in so short a time.
+        let unanswered = error.kind() == LockErrorKind::Backend
+            && wait < bound(&store, Duration::ZERO, ANSWERED);
+        assert!(unanswered || error.kind() == LockErrorKind::Timeout, "{error}");
+        assert!(took >= wait && took <= wait + slack(&store), "{took:?} for {wait:?}");
     }
     assert_eq!(inside.total(), 0, "no body without the lock");
 }
@@ -72,18 +78,18 @@ async fn wait_is_a_hard_bound(store: Store) {
 async fn timeout_says_key_owner_time_and_when_to_come_back(store: Store) {
     let key = unique_key("timeout");
     let holder = store.builder().instance("till-3").build().unwrap();
-    let guard = holder.on(&key).lease(ms(8_000)).acquire().await.unwrap();
+    let guard = holder.on(&key).lease(LONG).acquire().await.unwrap();
 
-    let error = store.client().on(&key).wait(ms(100)).acquire().await.unwrap_err();
+    let error = store.client().on(&key).wait(ANSWERED).acquire().await.unwrap_err();
 
     assert_eq!(error.kind(), LockErrorKind::Timeout);
     assert_eq!(error.key(), Some(&*key));
     assert_eq!(error.owner(), Some(guard.owner()));
     assert!(error.is_retryable());
     let waited = error.waited().unwrap();
-    assert!(waited >= ms(100) && waited < ms(250), "{waited:?}");
+    assert!(waited >= ANSWERED && waited <= ANSWERED + slack(&store), "{waited:?}");
     let retry = error.retry_after().unwrap();
-    assert!(retry > ms(7_000) && retry <= ms(8_000), "{retry:?}");
+    assert!(retry >= LONG - ANSWERED - slack(&store) && retry <= LONG, "{retry:?}");
     let text = error.to_string();
     assert!(text.contains(&key) && text.contains("till-3/"), "{text}");
     assert!(!text.contains("self-deadlock"), "another process holds it: {text}");
@@ -109,7 +115,7 @@ async fn queue_up(
 ) -> Vec<tokio::task::JoinHandle<()>> {
     let mut tasks = Vec::new();
     for (number, client) in clients.iter().enumerate() {
-        let request = client.on(key).wait(ms(20_000));
+        let request = client.on(key).wait(LONG);
         let order = Arc::clone(order);
         tasks.push(tokio::spawn(async move {
             let guard = request.acquire().await.unwrap();
@@ -128,7 +134,7 @@ async fn waiters_of_one_client_are_served_in_order_of_arrival(store: Store) {
     // Polled once in their order, they stand in the queue of the client.
     let mut waiters: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
     for number in 0..10 {
-        let (request, order) = (client.on(&key).wait(ms(20_000)), Arc::clone(&order));
+        let (request, order) = (client.on(&key).wait(LONG), Arc::clone(&order));
         let mut waiter = Box::pin(async move {
             let guard = request.acquire().await.unwrap();
             order.lock().unwrap().push(number);
@@ -165,47 +171,50 @@ async fn clients_are_served_in_order_of_arrival(store: Store) {
 async fn waiter_gets_the_lock_when_it_is_released(store: Store) {
     let key = unique_key("handover");
     let guard = store.client().on(&key).acquire().await.unwrap();
-    let waiter = tokio::spawn(store.client().on(&key).acquire());
+    let waiter = tokio::spawn(store.client().on(&key).wait(LONG).acquire());
     queued(&store, &key, 1).await;
     let start = Instant::now();
 
     guard.release().await.unwrap();
     let guard = waiter.await.unwrap().unwrap();
 
-    assert!(start.elapsed() < ms(100), "woken, not polled for: {:?}", start.elapsed());
+    let took = start.elapsed();
+    assert!(took < bound(&store, ms(5), WOKEN), "woken, not polled for: {took:?}");
     assert_eq!(store.owner_of(&key).await.as_deref(), Some(guard.owner()));
 }
 
 async fn waiter_gets_a_whole_lease_however_long_it_waited(store: Store) {
     let key = unique_key("whole-lease");
     let guard = store.client().on(&key).acquire().await.unwrap();
-    let lease = ms(500);
-    let waiter = tokio::spawn(store.client().on(&key).lease(lease).wait(ms(5_000)).acquire());
-    tokio::time::sleep(ms(700)).await;
+    let lease = ms(2_000);
+    let waiter = tokio::spawn(store.client().on(&key).lease(lease).wait(LONG).acquire());
+    tokio::time::sleep(ms(2_500)).await;
 
     guard.release().await.unwrap();
     let guard = waiter.await.unwrap().unwrap();
 
-    assert!(guard.remaining() > lease / 2, "{:?}", guard.remaining());
-    assert!(store.remaining(&key).await.unwrap() > lease / 2);
+    // Of the half that a call has for certain when it begins, some is spent already.
+    assert!(guard.remaining() > lease / 4, "{:?}", guard.remaining());
+    assert!(store.remaining(&key).await.unwrap() > lease / 4);
 }
 
 async fn waiter_outwaits_a_holder_that_never_releases(store: Store) {
     let key = unique_key("dead-holder");
-    store.put_foreign(&key, "dead:1/0", Some(ms(400))).await;
-    let start = Instant::now();
+    let (start, lease) = (Instant::now(), ms(1_500));
+    store.put_foreign(&key, "dead:1/0", Some(lease)).await;
 
-    let guard = store.client().on(&key).wait(ms(10_000)).acquire().await.unwrap();
+    let guard = store.client().on(&key).wait(LONG).acquire().await.unwrap();
 
     let took = start.elapsed();
-    assert!(took >= ms(390) && took < ms(700), "at the end of its lease, not {took:?}");
+    let latest = bound(&store, lease + ms(10), LOOKS_AGAIN);
+    assert!(took >= lease && took < latest, "at the end of its lease, not {took:?}");
     guard.release().await.unwrap();
 }
 
 async fn full_queue_refuses_at_once(store: Store) {
     let (key, client) = (unique_key("full"), store.client());
     let _guard = client.on(&key).acquire().await.unwrap();
-    let request = || client.on(&key).max_waiters(2);
+    let request = || client.on(&key).wait(LONG).max_waiters(2);
     let mut first = pin!(request().acquire());
     let mut second = pin!(request().acquire());
     assert!(poll_once(first.as_mut()).await.is_pending());
@@ -217,7 +226,7 @@ async fn full_queue_refuses_at_once(store: Store) {
     assert_eq!(error.kind(), LockErrorKind::QueueFull, "{error}");
     assert!(error.is_retryable());
     assert_eq!(error.key(), Some(&*key));
-    assert!(start.elapsed() < ms(100), "{:?}", start.elapsed());
+    assert!(start.elapsed() <= slack(&store), "{:?}", start.elapsed());
 }
 
 async fn queue_for_nobody_refuses_at_once(store: Store) {
@@ -226,10 +235,10 @@ async fn queue_for_nobody_refuses_at_once(store: Store) {
     let client = store.client();
     let start = Instant::now();
 
-    let error = client.on(&key).max_waiters(0).wait(ms(2_000)).acquire().await.unwrap_err();
+    let error = client.on(&key).max_waiters(0).wait(LONG).acquire().await.unwrap_err();
 
     assert_eq!(error.kind(), LockErrorKind::QueueFull, "{error}");
-    assert!(start.elapsed() < ms(500), "{:?}", start.elapsed());
+    assert!(start.elapsed() <= slack(&store), "{:?}", start.elapsed());
     guard.release().await.unwrap();
     assert!(client.on(&key).max_waiters(0).acquire().await.is_ok(), "a free lock needs no queue");
 }
@@ -240,10 +249,10 @@ async fn waiters_that_leave_do_not_hold_up_the_others(store: Store) {
     let leavers: Vec<_> = (0..3).map(|_| store.client()).collect();
     let mut tasks = Vec::new();
     for (number, client) in leavers.iter().enumerate() {
-        tasks.push(tokio::spawn(client.on(&key).wait(ms(20_000)).acquire()));
+        tasks.push(tokio::spawn(client.on(&key).wait(LONG).acquire()));
         queued(&store, &key, number + 1).await;
     }
-    let last = tokio::spawn(store.client().on(&key).wait(ms(20_000)).acquire());
+    let last = tokio::spawn(store.client().on(&key).wait(LONG).acquire());
     queued(&store, &key, 4).await;
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
     queued(&store, &key, 1).await;
@@ -252,7 +261,7 @@ async fn waiters_that_leave_do_not_hold_up_the_others(store: Store) {
     guard.release().await.unwrap();
     last.await.unwrap().unwrap().release().await.unwrap();
 
-    assert!(start.elapsed() < ms(200), "{:?}", start.elapsed());
+    assert!(start.elapsed() < bound(&store, ms(5), WOKEN), "{:?}", start.elapsed());
 }
 
 async fn local_waiter_inherits_the_place_of_the_first_one(store: Store) {
@@ -261,18 +270,20 @@ async fn local_waiter_inherits_the_place_of_the_first_one(store: Store) {
     let (early, late) = (store.client(), store.client());
     let order = Arc::new(Mutex::new(Vec::new()));
     let waiter = |client: &LockClient, name: &'static str| {
-        let (request, order) = (client.on(&key).wait(ms(20_000)), Arc::clone(&order));
-        tokio::spawn(async move {
+        let (request, order) = (client.on(&key).wait(LONG), Arc::clone(&order));
+        Box::pin(async move {
             let guard = request.acquire().await.unwrap();
             order.lock().unwrap().push(name);
             guard.release().await.unwrap();
         })
     };
-    let leaver = waiter(&early, "leaver");
+    let leaver = tokio::spawn(waiter(&early, "leaver"));
     queued(&store, &key, 1).await;
-    let heir = waiter(&early, "heir");
-    tokio::time::sleep(ms(20)).await;
-    let other = waiter(&late, "other");
+    let mut heir = waiter(&early, "heir");
+    // From here on it stands in the queue of its client.
+    assert!(poll_once(heir.as_mut()).await.is_pending());
+    let heir = tokio::spawn(heir);
+    let other = tokio::spawn(waiter(&late, "other"));
     queued(&store, &key, 2).await;
 
     leaver.abort();
@@ -290,7 +301,7 @@ async fn sleeper<'a>(
     client: &'a LockClient,
     key: &'a str,
 ) -> Pin<Box<dyn Future<Output = Result<LockGuard, distlock::LockError>> + 'a>> {
-    let mut sleeper = Box::pin(client.on(key).wait(ms(60_000)).acquire());
+    let mut sleeper = Box::pin(client.on(key).wait(LONG).acquire());
     let deadline = Instant::now() + SOON;
     loop {
         assert!(poll_once(sleeper.as_mut()).await.is_pending());
@@ -321,13 +332,13 @@ async fn unpolled_waiter_does_not_own_the_lock(store: Store) {
     let start = Instant::now();
 
     guard.release().await.unwrap();
-    let other = store.client().on(&key).wait(ms(5_000)).acquire().await.unwrap();
+    let other = store.client().on(&key).wait(LONG).acquire().await.unwrap();
 
     // It passes on after one claim lease (500 ms).
-    assert!(start.elapsed() < ms(900), "{:?}", start.elapsed());
+    assert!(start.elapsed() < bound(&store, ms(600), LOOKS_AGAIN), "{:?}", start.elapsed());
     assert_eq!(store.owner_of(&key).await.as_deref(), Some(other.owner()));
     other.release().await.unwrap();
-    let own = client.on(&key).wait(ms(2_000)).acquire().await.unwrap();
+    let own = client.on(&key).wait(LONG).acquire().await.unwrap();
     own.release().await.unwrap();
     drop(sleeper);
 }
@@ -339,7 +350,7 @@ async fn unpolled_waiter_gets_the_lock_once_it_is_polled_again(store: Store) {
     let sleeper = sleeper(&store, &client, &key).await;
     guard.release().await.unwrap();
     // Its offer has lapsed.
-    freed(&store, &key, SOON).await;
+    freed_within(&store, &key, SOON).await;
 
     let guard = sleeper.await.unwrap();
 
@@ -352,7 +363,7 @@ async fn unpolled_waiter_is_not_in_the_way_of_a_try(store: Store) {
     let client = store.client();
     let sleeper = sleeper(&store, &client, &key).await;
     guard.release().await.unwrap();
-    freed(&store, &key, SOON).await;
+    freed_within(&store, &key, SOON).await;
 
     let guard = client.on(&key).try_acquire().await.unwrap();
 
@@ -365,7 +376,7 @@ async fn waiter_dropped_at_the_grant_gives_it_back(store: Store) {
     let client = store.client();
     for round in 0..20 {
         let guard = store.client().on(&key).acquire().await.unwrap();
-        let mut waiter = pin!(client.on(&key).wait(ms(60_000)).acquire());
+        let mut waiter = pin!(client.on(&key).wait(LONG).acquire());
         assert!(poll_once(waiter.as_mut()).await.is_pending());
         tokio::time::sleep(ms(3)).await;
         let _ = poll_once(waiter.as_mut()).await;
@@ -374,8 +385,8 @@ async fn waiter_dropped_at_the_grant_gives_it_back(store: Store) {
         for _ in 0..round {
             tokio::task::yield_now().await;
         }
-        waiter.set(client.on(&key).wait(ms(60_000)).acquire());
-        freed(&store, &key, ms(400)).await;
+        waiter.set(client.on(&key).wait(LONG).acquire());
+        freed(&store, &key).await;
     }
 }
 
@@ -384,7 +395,7 @@ async fn many_waiters_of_many_clients_are_never_inside_together(store: Store) {
     let clients: Vec<_> = (0..3).map(|_| store.client()).collect();
     let tasks: Vec<_> = (0..30)
         .map(|number| {
-            let request = clients[number % clients.len()].on(&key).wait(ms(30_000));
+            let request = clients[number % clients.len()].on(&key).wait(LONG);
             let inside = inside.clone();
             tokio::spawn(request.run(move |_| async move {
                 let _visit = inside.enter();
@@ -424,7 +435,7 @@ async fn time_out_and_grant_at_the_same_moment_leave_nothing(store: Store) {
                 "{error}"
             ),
         }
-        freed(&store, &key, ms(300)).await;
+        freed(&store, &key).await;
     }
 }
 
@@ -435,15 +446,15 @@ async fn time_out_under_contention_is_no_failure_of_the_store(store: Store) {
     for client in &clients {
         client.on(&key).run(|_| async {}).await.unwrap();
     }
-    let end = Instant::now() + ms(800);
+    let end = Instant::now() + ms(2_000);
     let tasks: Vec<_> = (0..12_usize)
         .map(|number| {
             let (client, key, inside) = (clients[number % 2].clone(), key.clone(), inside.clone());
             tokio::spawn(async move {
                 while Instant::now() < end {
-                    let call = client.on(&key).wait(ms(40)).run(|_| async {
+                    let call = client.on(&key).wait(ms(200)).run(|_| async {
                         let _visit = inside.enter();
-                        tokio::time::sleep(ms(5)).await;
+                        tokio::time::sleep(ms(25)).await;
                     });
                     if let Err(error) = call.await {
                         assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
@@ -468,7 +479,7 @@ async fn other_client_gets_its_turn_beside_a_busy_one(store: Store) {
             let (busy, key, inside) = (busy.clone(), key.clone(), inside.clone());
             tokio::spawn(async move {
                 loop {
-                    let call = busy.on(&key).wait(ms(20_000)).run(|_| async {
+                    let call = busy.on(&key).wait(LONG).run(|_| async {
                         let _visit = inside.enter();
                         tokio::time::sleep(ms(1)).await;
                     });
@@ -480,10 +491,10 @@ async fn other_client_gets_its_turn_beside_a_busy_one(store: Store) {
     eventually("it is busy", SOON, async || inside.total() > 20).await;
     for _ in 0..5 {
         let start = Instant::now();
-        let call = other.on(&key).wait(ms(5_000)).run(|_| async { drop(inside.enter()) });
+        let call = other.on(&key).wait(LONG).run(|_| async { drop(inside.enter()) });
         call.await.unwrap();
         // A turn lasts 20 ms.
-        assert!(start.elapsed() < ms(400), "{:?}", start.elapsed());
+        assert!(start.elapsed() < bound(&store, ms(100), WOKEN), "{:?}", start.elapsed());
     }
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
     assert_eq!(inside.most(), 1);
@@ -492,13 +503,13 @@ async fn other_client_gets_its_turn_beside_a_busy_one(store: Store) {
 /// R12, whoever had the lock before, and for how long.
 async fn each_local_waiter_gets_the_lease_that_it_asked_for(store: Store) {
     let (key, client) = (unique_key("own-lease"), store.client());
-    let guard = client.on(&key).lease(ms(3_000)).acquire().await.unwrap();
-    let leases = [ms(500), ms(9_000), ms(1_000), ms(20_000)];
+    let guard = client.on(&key).lease(ms(6_000)).acquire().await.unwrap();
+    let leases = [ms(2_000), ms(18_000), ms(3_000), ms(40_000)];
     let calls: Vec<_> = leases
         .into_iter()
         .map(|lease| {
             let (store, key) = (store.clone(), key.clone());
-            let request = client.on(&key).lease(lease).wait(ms(9_000));
+            let request = client.on(&key).lease(lease).wait(LONG);
             tokio::spawn(request.run(move |held| async move {
                 let (left, ttl) = (held.remaining(), store.remaining(&key).await.unwrap());
                 assert!(left <= lease && left >= lease / 3, "{left:?} of {lease:?}");
@@ -514,24 +525,24 @@ async fn each_local_waiter_gets_the_lease_that_it_asked_for(store: Store) {
     for call in calls {
         call.await.unwrap().unwrap();
     }
-    freed(&store, &key, SOON).await;
+    freed_within(&store, &key, SOON).await;
 }
 
 async fn unpolled_local_waiter_does_not_own_what_is_passed_on(store: Store) {
     let (key, client) = (unique_key("unpolled-local"), store.client());
     let guard = client.on(&key).acquire().await.unwrap();
-    let mut sleeper = Box::pin(client.on(&key).wait(ms(60_000)).acquire());
+    let mut sleeper = Box::pin(client.on(&key).wait(LONG).acquire());
     assert!(poll_once(sleeper.as_mut()).await.is_pending());
     let start = Instant::now();
 
     guard.release().await.unwrap();
-    let other = store.client().on(&key).wait(ms(5_000)).acquire().await.unwrap();
+    let other = store.client().on(&key).wait(LONG).acquire().await.unwrap();
 
-    assert!(start.elapsed() < ms(1_000), "{:?}", start.elapsed());
+    assert!(start.elapsed() < bound(&store, ms(600), LOOKS_AGAIN), "{:?}", start.elapsed());
     other.release().await.unwrap();
     // And it is served when it comes back.
     sleeper.await.unwrap().release().await.unwrap();
-    freed(&store, &key, SOON).await;
+    freed_within(&store, &key, SOON).await;
 }
 
 async fn guard_by_hand_passes_on_to_a_local_waiter(store: Store) {
@@ -539,15 +550,15 @@ async fn guard_by_hand_passes_on_to_a_local_waiter(store: Store) {
     for by_drop in [false, true] {
         let guard = client.on(&key).acquire().await.unwrap();
         let old = (*guard).clone();
-        let waiter = tokio::spawn(client.on(&key).acquire());
-        tokio::time::sleep(ms(20)).await;
+        let mut waiter = Box::pin(client.on(&key).wait(LONG).acquire());
+        assert!(poll_once(waiter.as_mut()).await.is_pending());
         if by_drop {
             drop(guard);
         } else {
             guard.release().await.unwrap();
         }
 
-        let guard = waiter.await.unwrap().unwrap();
+        let guard = waiter.await.unwrap();
 
         // The owner in the store may be the same; the old hold is over all the same.
         assert!(old.is_lost() && !guard.is_lost());

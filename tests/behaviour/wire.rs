@@ -1,9 +1,15 @@
 //! What is sent to Redis, command by command.
 
-use distlock::{LockClient, LockScope};
+use std::time::Duration;
 
-use crate::common::{LockText, literal, ms, queued_at};
-use crate::support::{CommandLog, RedisServer, unique_key};
+use distlock::{LockClient, LockScope};
+use futures_util::future::join_all;
+
+use crate::common::{ANSWERED, LONG, LockText, SOON, literal, ms, queued_at};
+use crate::support::{CommandLog, RedisServer, eventually, unique_key};
+
+/// So long that no call here lasts until a renewal is due.
+const LEASE: Duration = ms(12_000);
 
 struct Scene {
     server: RedisServer,
@@ -21,10 +27,10 @@ async fn scene() -> Scene {
 }
 
 async fn client_of(server: &RedisServer) -> LockClient {
-    let client = LockClient::builder().url(server.url()).lease(ms(600)).build().unwrap();
+    let client = LockClient::builder().url(server.url()).lease(LEASE).build().unwrap();
     // The first release in the background opens the driver's connection, too.
     drop(client.on("warm").acquire().await.unwrap());
-    crate::support::eventually("it is released", crate::common::SOON, async || {
+    eventually("it is released", SOON, async || {
         client.holder(literal("warm")).await.unwrap().is_none()
     })
     .await;
@@ -34,7 +40,7 @@ async fn client_of(server: &RedisServer) -> LockClient {
 fn assert_pair(sent: &[String], key: &str) {
     let [set, release] = sent else { panic!("two commands, not {sent:#?}") };
     assert!(set.starts_with(&format!("SET {key} ")), "{set}");
-    assert!(set.ends_with(" NX GET PX 600"), "{set}");
+    assert!(set.ends_with(" NX GET PX 12000"), "{set}");
     assert!(release.starts_with("EVALSHA "), "{release}");
     assert!(release.contains(key), "{release}");
 }
@@ -80,7 +86,7 @@ async fn nested_calls_send_nothing_more() {
 async fn held_key_costs_a_try_one_command_and_none_inside_its_process() {
     let Scene { server, client, log, key } = &scene().await;
     let other = client_of(server).await;
-    let guard = client.on(key).lease(ms(60_000)).acquire().await.unwrap();
+    let guard = client.on(key).lease(LONG).acquire().await.unwrap();
 
     let mark = log.mark();
     assert!(other.on(key).try_acquire().await.unwrap().is_none());
@@ -97,10 +103,10 @@ async fn held_key_costs_a_try_one_command_and_none_inside_its_process() {
 async fn waiter_that_times_out_leaves_with_one_script() {
     let Scene { server, client, log, key } = &scene().await;
     let other = client_of(server).await;
-    let guard = client.on(key).lease(ms(60_000)).acquire().await.unwrap();
+    let guard = client.on(key).lease(LONG).acquire().await.unwrap();
     let mark = log.mark();
 
-    other.on(key).wait(ms(150)).acquire().await.unwrap_err();
+    other.on(key).wait(ANSWERED).acquire().await.unwrap_err();
     queued_at(server, key, 0).await;
 
     let sent: Vec<_> = log.since(mark).into_iter().filter(|sent| !sent.contains("ZCARD")).collect();
@@ -113,11 +119,11 @@ async fn waiter_that_times_out_leaves_with_one_script() {
 #[tokio::test]
 async fn waiters_of_one_client_ask_once_for_all_of_them() {
     let Scene { server, client, log, key } = &scene().await;
-    let guard = client.on(key).lease(ms(60_000)).acquire().await.unwrap();
+    let guard = client.on(key).lease(LONG).acquire().await.unwrap();
     let other = client_of(server).await;
     let mark = log.mark();
     let waiters: Vec<_> =
-        (0..40).map(|_| tokio::spawn(other.on(key).wait(ms(300)).acquire())).collect();
+        (0..40).map(|_| tokio::spawn(other.on(key).wait(ANSWERED).acquire())).collect();
     for waiter in waiters {
         waiter.await.unwrap().unwrap_err();
     }
@@ -131,23 +137,22 @@ async fn waiters_of_one_client_ask_once_for_all_of_them() {
 async fn renewals_come_every_third_of_the_lease_in_one_command_and_end_with_the_hold() {
     let Scene { server, client, log, .. } = &scene().await;
     let keys: Vec<_> = (0..50).map(|_| unique_key("batch")).collect();
-    let mut guards = Vec::new();
-    for key in &keys {
-        guards.push(client.on(key).acquire().await.unwrap());
-    }
+    // Sent together, so that they are in step.
+    let calls = keys.iter().map(|key| client.on(key).lease(ms(1_500)).acquire());
+    let guards: Vec<_> = join_all(calls).await.into_iter().map(|guard| guard.unwrap()).collect();
     let mark = log.mark();
 
-    tokio::time::sleep(ms(700)).await;
+    tokio::time::sleep(ms(1_750)).await;
     let renewals = log.since(mark);
     assert!(guards.iter().all(|guard| !guard.is_lost()));
-    // Three or four rounds; acquired one after the other, they soon fall into step.
+    // Three or four rounds, of a few commands each.
     assert!(renewals.len() >= 3 && renewals.len() < 60, "{} commands", renewals.len());
 
     for guard in guards {
         guard.release().await.unwrap();
     }
     let mark = log.mark();
-    tokio::time::sleep(ms(700)).await;
+    tokio::time::sleep(ms(1_750)).await;
     assert_eq!(log.since(mark), [""; 0], "nothing is renewed after its release");
     let mut connection = server.connection().await;
     let left: Vec<String> = redis::AsyncCommands::keys(&mut connection, "*").await.unwrap();
@@ -161,7 +166,7 @@ async fn queue_and_all_that_belongs_to_it_go_with_the_last_waiter() {
     let mut tasks = Vec::new();
     for number in 0..5 {
         let other = client_of(server).await;
-        let request = other.on(key).wait(ms(20_000));
+        let request = other.on(key).wait(LONG);
         tasks.push(tokio::spawn(async move { request.run(|_| async {}).await }));
         queued_at(server, key, number + 1).await;
     }
@@ -181,7 +186,7 @@ async fn every_key_in_the_store_has_a_ttl() {
     let Scene { server, client, key, .. } = &scene().await;
     let _guard = client.on(key).acquire().await.unwrap();
     let other = client_of(server).await;
-    let waiter = tokio::spawn(other.on(key).wait(ms(20_000)).acquire());
+    let waiter = tokio::spawn(other.on(key).wait(LONG).acquire());
     queued_at(server, key, 1).await;
 
     let mut connection = server.connection().await;
