@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use distlock::{LockClient, LockKey, LockRequest};
+use distlock::{HeldLock, LockClient, LockKey, LockRequest};
 use redis::AsyncCommands;
 
 use crate::support::{RedisServer, Store, eventually};
@@ -73,6 +73,18 @@ pub(crate) fn literal(key: &str) -> LockKey {
 /// Polls a future once.
 pub(crate) async fn poll_once<F: Future + ?Sized>(mut future: Pin<&mut F>) -> Poll<F::Output> {
     poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
+}
+
+/// A body that never ends by itself, but panics when it is polled on after its lock was lost: so a test
+/// fails at once that would hang.
+pub(crate) fn never_ends(held: HeldLock) -> impl Future<Output = ()> {
+    let mut was_lost = false;
+    poll_fn(move |_| {
+        assert!(!was_lost, "the body is polled on after its lock was lost");
+        // If it was lost within this very poll, the next one is the first that must not be.
+        was_lost = held.is_lost();
+        Poll::Pending
+    })
 }
 
 /// Waits until `count` instances stand in the store's queue for `key`.

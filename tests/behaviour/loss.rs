@@ -5,7 +5,7 @@ use std::time::Duration;
 use distlock::{LockError, LockErrorKind, OnLost};
 use tokio::time::Instant;
 
-use crate::common::{Inside, LockText, SOON, bound, ms, slack};
+use crate::common::{Inside, LockText, SOON, bound, ms, never_ends, slack};
 use crate::support::{Store, eventually, on_every_store, unique_key};
 
 on_every_store! {
@@ -38,7 +38,7 @@ async fn body_is_dropped_when_another_owner_has_the_key(store: Store) {
     let visit = inside.enter();
     let call = client.on(&key).lease(LEASE).run(move |held| async move {
         let _visit = visit;
-        std::future::pending::<()>().await;
+        never_ends(held).await;
     });
     let call = tokio::spawn(call);
     eventually("it is held", SOON, async || store.owner_of(&key).await.is_some()).await;
@@ -55,7 +55,7 @@ async fn body_is_dropped_when_another_owner_has_the_key(store: Store) {
 
 async fn body_is_dropped_when_the_key_is_gone(store: Store) {
     let (key, client) = (unique_key("deleted"), store.client());
-    let call = client.on(&key).lease(LEASE).run(|_| std::future::pending::<()>());
+    let call = client.on(&key).lease(LEASE).run(never_ends);
     let call = tokio::spawn(call);
     eventually("it is held", SOON, async || store.owner_of(&key).await.is_some()).await;
 
@@ -159,7 +159,7 @@ async fn scope_of_a_guard_is_dropped_at_the_loss(store: Store) {
 
     let scope = guard.scope(async {
         let _visit = inside.enter();
-        std::future::pending::<()>().await;
+        never_ends((*guard).clone()).await;
     });
 
     assert_eq!(scope.await.unwrap_err().kind(), LOST);
@@ -189,7 +189,7 @@ async fn body_is_cancelled_at_max_hold(store: Store) {
         let visit = inside.enter();
         async move {
             let _visit = visit;
-            std::future::pending::<()>().await;
+            never_ends(held).await;
         }
     });
 

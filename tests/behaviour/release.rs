@@ -8,7 +8,7 @@ use distlock::{HeldLock, LockErrorKind};
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-use crate::common::{LONG, LockText, SOON, StandsNow, freed, ms};
+use crate::common::{LONG, LockText, SOON, StandsNow, freed, ms, never_ends};
 use crate::support::{Store, eventually, on_every_store, unique_key};
 
 on_every_store! {
@@ -120,10 +120,11 @@ impl Drop for LastLook<'_> {
 }
 
 async fn body(look: LastLook<'_>, exit: &'static str) {
+    let held = look.held.clone();
     let _look = look;
     match exit {
         "panic" => panic!("of the body, on purpose"),
-        "pending" => std::future::pending::<()>().await,
+        "pending" => never_ends(held).await,
         _ => tokio::task::yield_now().await,
     }
 }

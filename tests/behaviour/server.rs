@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::common::{ANSWERED, Inside, LONG, LOOKS_AGAIN, LockText, SLACK, SOON, WOKEN};
-use crate::common::{ms, queued_at};
+use crate::common::{ms, never_ends, queued_at};
 use crate::support::{CommandLog, Data, RedisServer, eventually, unique_key};
 
 /// What these tests call a connection that is silent. One of a busy machine seldom is for so long.
@@ -253,9 +253,9 @@ async fn holder_learns_of_a_restart_without_data_at_its_next_renewal() {
         guard.release().await.unwrap();
     };
     let (begin, begun) = oneshot::channel::<()>();
-    let call = client.on("forgotten").lease(lease).run(|_| async move {
+    let call = client.on("forgotten").lease(lease).run(|held| async move {
         begin.send(()).expect("the other end waits");
-        std::future::pending::<()>().await;
+        never_ends(held).await;
     });
     let fault = async {
         begun.await.expect("it has the lock");

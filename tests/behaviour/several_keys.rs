@@ -3,7 +3,9 @@
 use distlock::{LockClient, LockErrorKind, LockRequest};
 use tokio::time::Instant;
 
-use crate::common::{ANSWERED, Inside, LONG, LockText, SOON, bound, freed, literal, ms, queued};
+use crate::common::{
+    ANSWERED, Inside, LONG, LockText, SOON, bound, freed, literal, ms, never_ends, queued,
+};
 use crate::support::{Store, eventually, on_every_store, unique_key};
 
 on_every_store! {
@@ -147,7 +149,7 @@ async fn losing_one_of_them_stops_the_body(store: Store) {
     let lease = ms(6_000);
     let call = on_all(&client, &[&a, &b]).lease(lease).run(|held| async {
         store.remove(&b).await;
-        std::future::pending::<()>().await;
+        never_ends(held).await;
     });
 
     let error = call.await.unwrap_err();
