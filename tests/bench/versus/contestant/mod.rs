@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod async_redis_lock;
+mod blpop;
 mod connection;
 mod distlock;
 mod distributed_lock_redis;
@@ -25,6 +26,8 @@ pub(crate) enum Name {
     /// The least that waits: a release that hands over in a script and tells by a message, and one
     /// round trip in which the receiver confirms. No care for what goes wrong.
     RawGrant,
+    /// A blocking pop for a signal, as the quickest libraries of other languages do.
+    Blpop,
     AsyncRedisLock,
     DistributedLockRedis,
     Rslock,
@@ -35,6 +38,7 @@ pub(crate) enum Contestant {
     Distlock(Distlock),
     Raw(raw::Raw),
     RawGrant(raw_grant::RawGrant),
+    Blpop(blpop::Blpop),
     AsyncRedisLock(async_redis_lock::AsyncRedisLock),
     DistributedLockRedis(distributed_lock_redis::DistributedLockRedis),
     Rslock(rslock::Rslock),
@@ -45,16 +49,18 @@ pub(crate) enum Hold {
     Distlock(::distlock::LockGuard),
     Raw(raw::Held),
     RawGrant(raw_grant::Held),
+    Blpop(blpop::Held),
     AsyncRedisLock(Box<::async_redis_lock::Lock>),
     DistributedLockRedis(::distributed_lock_redis::RedisLockHandle),
     Rslock(::rslock::LockGuard),
 }
 
 impl Name {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Distlock,
         Self::Raw,
         Self::RawGrant,
+        Self::Blpop,
         Self::AsyncRedisLock,
         Self::DistributedLockRedis,
         Self::Rslock,
@@ -65,6 +71,10 @@ impl Name {
     pub(crate) const WAITING: [Self; 4] =
         [Self::Distlock, Self::RawGrant, Self::AsyncRedisLock, Self::Rslock];
 
+    /// Those, and the one that has a connection for each waiter.
+    pub(crate) const HANDING_OVER: [Self; 5] =
+        [Self::Distlock, Self::RawGrant, Self::Blpop, Self::AsyncRedisLock, Self::Rslock];
+
     /// Those that take what is free.
     pub(crate) const TAKING: [Self; 5] =
         [Self::Distlock, Self::Raw, Self::AsyncRedisLock, Self::DistributedLockRedis, Self::Rslock];
@@ -74,6 +84,7 @@ impl Name {
             Self::Distlock => "distlock",
             Self::Raw => "raw",
             Self::RawGrant => "raw-grant",
+            Self::Blpop => "blpop",
             Self::AsyncRedisLock => "async-redis-lock",
             Self::DistributedLockRedis => "distributed-lock-redis",
             Self::Rslock => "rslock",
@@ -82,7 +93,7 @@ impl Name {
 
     /// A published crate.
     pub(crate) fn is_peer(self) -> bool {
-        !matches!(self, Self::Distlock | Self::Raw | Self::RawGrant)
+        !matches!(self, Self::Distlock | Self::Raw | Self::RawGrant | Self::Blpop)
     }
 }
 
@@ -92,6 +103,7 @@ impl Contestant {
             Name::Distlock => Self::Distlock(Distlock::connect(url, lease).await),
             Name::Raw => Self::Raw(raw::Raw::connect(url, lease).await),
             Name::RawGrant => Self::RawGrant(raw_grant::RawGrant::connect(url, lease).await),
+            Name::Blpop => Self::Blpop(blpop::Blpop::connect(url, lease).await),
             Name::AsyncRedisLock => {
                 Self::AsyncRedisLock(async_redis_lock::AsyncRedisLock::connect(url, lease).await)
             }
@@ -144,7 +156,7 @@ impl Contestant {
                     locks.hold(key).await.release().await;
                 }
             }),
-            Self::Raw(_) | Self::DistributedLockRedis(_) => {
+            Self::Raw(_) | Self::Blpop(_) | Self::DistributedLockRedis(_) => {
                 Box::pin(async move { this.section(key, || ()).await })
             }
         }
@@ -156,6 +168,7 @@ impl Contestant {
             Self::Distlock(locks) => Hold::Distlock(locks.hold(key).await),
             Self::Raw(locks) => Hold::Raw(locks.hold(key).await),
             Self::RawGrant(locks) => Hold::RawGrant(locks.hold(key).await),
+            Self::Blpop(locks) => Hold::Blpop(locks.hold(key).await),
             Self::AsyncRedisLock(locks) => Hold::AsyncRedisLock(Box::new(locks.hold(key).await)),
             Self::DistributedLockRedis(locks) => Hold::DistributedLockRedis(locks.hold(key).await),
             Self::Rslock(locks) => Hold::Rslock(locks.hold(key).await),
@@ -168,12 +181,13 @@ impl Contestant {
             (_, Hold::Distlock(guard)) => guard.release().await.expect("no loss"),
             (Self::Raw(locks), Hold::Raw(held)) => locks.release(held).await,
             (Self::RawGrant(locks), Hold::RawGrant(held)) => locks.release(held).await,
+            (Self::Blpop(locks), Hold::Blpop(held)) => locks.release(held).await,
             (_, Hold::AsyncRedisLock(lock)) => lock.release().await.expect("no loss"),
             (_, Hold::DistributedLockRedis(handle)) => {
                 distributed_lock_redis::release(handle).await;
             }
             (_, Hold::Rslock(guard)) => guard.release().await,
-            (_, Hold::Raw(_) | Hold::RawGrant(_)) => unreachable!("a hold of this contestant"),
+            (_, Hold::Raw(_) | Hold::RawGrant(_) | Hold::Blpop(_)) => unreachable!("a hold of this contestant"),
         }
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn measure(scenario: &'static str, bench: &mut Bench) {
     let mut figures = Figures::new(scenario);
     let wait_ms = bench.options.pick(5_000, 2_000);
     let mut samples: BTreeMap<Name, Vec<f64>> = BTreeMap::new();
-    bench.take_turns(&Name::WAITING, |bench, name, round| {
+    bench.take_turns(&Name::HANDING_OVER, |bench, name, round| {
         // Counted with a crowd behind each key, timed with one waiter.
         let waiters = if round == Round::Counted { CROWD } else { 1 };
         let job = bench.job(scenario, name).with("wait_ms", wait_ms).with("waiters", waiters);
@@ -55,6 +55,8 @@ pub(super) fn measure(scenario: &'static str, bench: &mut Bench) {
     }
     let of_raw = figures.ratio(Name::Distlock, Name::RawGrant, "p50 ms");
     figures.judge("p50 of raw-grant", of_raw, Limit::AtMost(1.3));
+    let of_blpop = figures.ratio(Name::Distlock, Name::Blpop, "p50 ms");
+    figures.judge("p50 of blpop", of_blpop, Limit::AtMost(1.0));
     if let Some(best) = figures.best_peer("p50 ms", |one, other| one < other) {
         let of_best = figures.ratio(Name::Distlock, best, "p50 ms");
         figures.judge(format!("p50 of {}", best.text()), of_best, Limit::AtMost(1.0));
