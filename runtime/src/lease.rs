@@ -4,8 +4,8 @@
 //! first end is final: a hold that was lost, or released, never becomes valid again.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -36,7 +36,11 @@ pub(crate) struct Lease {
     token: AtomicU64,
     /// Where `max_hold` ends.
     limit: Timestamp,
-    over: Arc<Notify>,
+    /// Made by the first one that waits for the end.
+    ///
+    /// Whoever makes it looks at `state` afterwards, and whoever changes `state` looks here
+    /// afterwards, each past a fence: so one of the two sees the other.
+    over: OnceLock<Arc<Notify>>,
 }
 
 impl Lease {
@@ -48,7 +52,7 @@ impl Lease {
             state: AtomicU8::new(HELD),
             token: AtomicU64::new(token.unwrap_or(0)),
             limit: hold.limit(),
-            over: Arc::new(Notify::new()),
+            over: OnceLock::new(),
         }
     }
 
@@ -123,7 +127,9 @@ impl Lease {
 
     /// Wakes once the hold is over; check [`over`](Self::over) after creating it.
     pub(crate) fn ended(&self) -> OwnedNotified {
-        Arc::clone(&self.over).notified_owned()
+        let over = Arc::clone(self.over.get_or_init(Arc::default));
+        fence(Ordering::SeqCst);
+        over.notified_owned()
     }
 
     /// Where `max_hold` ends.
@@ -142,8 +148,9 @@ impl Lease {
     fn finish(&self, state: u8) -> bool {
         let first =
             self.state.compare_exchange(HELD, state, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if first {
-            self.over.notify_waiters();
+        fence(Ordering::SeqCst);
+        if first && let Some(over) = self.over.get() {
+            over.notify_waiters();
         }
         first
     }

@@ -187,7 +187,9 @@ impl Contestant {
                 distributed_lock_redis::release(handle).await;
             }
             (_, Hold::Rslock(guard)) => guard.release().await,
-            (_, Hold::Raw(_) | Hold::RawGrant(_) | Hold::Blpop(_)) => unreachable!("a hold of this contestant"),
+            (_, Hold::Raw(_) | Hold::RawGrant(_) | Hold::Blpop(_)) => {
+                unreachable!("a hold of this contestant")
+            }
         }
     }
 }
