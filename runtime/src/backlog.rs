@@ -23,6 +23,8 @@ pub(crate) struct Backlog<C = Arc<dyn Channel>> {
     releases: IdMap<ReleaseId, Pending<C>>,
     due: Schedule<ReleaseId>,
     next_id: ReleaseId,
+    /// When the last answer came that settled one.
+    settled_at: Timestamp,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -32,6 +34,16 @@ struct Pending<C> {
     sent_at: Timestamp,
     failures: u32,
     due: Timestamp,
+}
+
+/// Whether a lock that a request met is released here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parting {
+    None,
+    /// A release is under way, and was not yet sent in vain.
+    OnItsWay,
+    /// Perhaps since then: some release was settled.
+    Over,
 }
 
 /// A release that is owed.
@@ -55,6 +67,18 @@ pub(crate) enum Proof<C = Arc<dyn Channel>> {
     FoundOne,
     /// No answer: besides what there is to release, an earlier send may still take effect.
     Nothing,
+}
+
+impl<C> Proof<C> {
+    fn settles(&self, reply: &StoreResult<Released>) -> bool {
+        match reply {
+            Ok(Released::Freed | Released::Granted { .. } | Released::Foreign) => {
+                !matches!(self, Self::Nothing)
+            }
+            Ok(Released::Gone | Released::Taken) => !matches!(self, Self::FoundOne | Self::Nothing),
+            Err(_) => false,
+        }
+    }
 }
 
 impl<C> Release<C> {
@@ -96,17 +120,34 @@ pub(crate) struct Errand<C = Arc<dyn Channel>> {
 
 impl<C: Clone> Backlog<C> {
     pub(crate) fn new() -> Self {
-        Self { releases: IdMap::default(), due: Schedule::new(), next_id: 0 }
+        Self {
+            releases: IdMap::default(),
+            due: Schedule::new(),
+            next_id: 0,
+            settled_at: Timestamp::NOW,
+        }
     }
 
     /// Takes a release over.
     pub(crate) fn add(&mut self, release: Release<C>) {
+        self.take(release, Timestamp::NOW, Timestamp::NOW);
+    }
+
+    /// Takes over a release that its caller sent at `now`. Unless [`answered_there`] comes before, it
+    /// is sent from here after the time that an answer usually takes.
+    ///
+    /// [`answered_there`]: Self::answered_there
+    pub(crate) fn add_sent(&mut self, release: Release<C>, now: Timestamp) -> ReleaseId {
+        self.take(release, now, now + ELSEWHERE_WITHIN)
+    }
+
+    fn take(&mut self, release: Release<C>, sent_at: Timestamp, due: Timestamp) -> ReleaseId {
         let id = self.next_id;
         self.next_id += 1;
-        let (sent_at, due) = (Timestamp::NOW, Timestamp::NEVER);
-        let mut pending = Pending { release, sent_at, failures: 0, due };
-        self.due.set(&mut pending.due, id, Timestamp::NOW);
+        let mut pending = Pending { release, sent_at, failures: 0, due: Timestamp::NEVER };
+        self.due.set(&mut pending.due, id, due);
         self.releases.insert(id, pending);
+        id
     }
 
     /// What is due at `now`.
@@ -133,18 +174,10 @@ impl<C: Clone> Backlog<C> {
     ) {
         let Some(pending) = self.releases.get_mut(&id) else { return };
         let proof = &mut pending.release.proof;
-        let settled = match reply {
-            Ok(Released::Freed | Released::Granted { .. } | Released::Foreign) => {
-                !matches!(proof, Proof::Nothing)
-            }
-            Ok(Released::Gone | Released::Taken) => {
-                !matches!(proof, Proof::FoundOne | Proof::Nothing)
-            }
-            Err(_) => false,
-        };
         let until = pending.release.until;
-        if settled || pending.sent_at >= until {
+        if proof.settles(reply) || pending.sent_at >= until {
             self.releases.remove(&id);
+            self.settled_at = now;
             return;
         }
         if matches!(proof, Proof::AnswerOn(_)) {
@@ -157,8 +190,29 @@ impl<C: Clone> Backlog<C> {
         self.due.set(&mut pending.due, id, (now + pause).min(until.max(now)));
     }
 
+    /// The store answered a release that its caller had sent, or will not: then it is sent from here
+    /// at once. Whether that answer is the first word of it, so that what it found is true of the time
+    /// before.
+    pub(crate) fn answered_there(
+        &mut self,
+        id: ReleaseId,
+        reply: &StoreResult<Released>,
+        now: Timestamp,
+    ) -> bool {
+        let Some(pending) = self.releases.get_mut(&id) else { return false };
+        // Otherwise it was sent from here, too, and that answer decides what comes next.
+        let is_first = pending.failures == 0 && pending.due != Timestamp::NEVER;
+        if pending.release.proof.settles(reply) {
+            self.settle(id, now);
+        } else if is_first {
+            self.due.set(&mut pending.due, id, Timestamp::NOW);
+        }
+        is_first
+    }
+
     /// An answer came after all on the channel that counted as blocked.
-    pub(crate) fn settle(&mut self, id: ReleaseId) {
+    pub(crate) fn settle(&mut self, id: ReleaseId, now: Timestamp) {
+        self.settled_at = now;
         if let Some(mut pending) = self.releases.remove(&id) {
             self.due.set(&mut pending.due, id, Timestamp::NEVER);
         }
@@ -173,6 +227,18 @@ impl<C: Clone> Backlog<C> {
 
     pub(crate) fn next_due(&self) -> Timestamp {
         self.due.next()
+    }
+
+    /// What is known of an `owner` of this process's, whose lock a request met that was sent at `since`.
+    pub(crate) fn parting(&self, owner: &str, since: Timestamp) -> Parting {
+        let mut releases = self.releases.values();
+        if releases.any(|pending| pending.failures == 0 && *pending.release.lock.owner == *owner) {
+            Parting::OnItsWay
+        } else if self.settled_at >= since {
+            Parting::Over
+        } else {
+            Parting::None
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -190,19 +256,23 @@ impl<C: Clone> Backlog<C> {
 #[cfg(test)]
 impl<C: std::hash::Hash> std::hash::Hash for Backlog<C> {
     fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
-        (&self.due, self.next_id).hash(hasher);
+        (&self.due, self.next_id, self.settled_at).hash(hasher);
         let mut releases: Vec<_> = self.releases.iter().collect();
         releases.sort_unstable_by_key(|(id, _)| *id);
         releases.hash(hasher);
     }
 }
 
+/// How long a caller's own channel gets for the answer to a release, before the driver's is used:
+/// nobody may poll that runtime any more.
+const ELSEWHERE_WITHIN: Duration = Duration::from_millis(100);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::{StoreError, StoreErrorKind};
 
     const LEASE: Duration = Duration::from_secs(3);
     const END: Timestamp = Timestamp::from_nanos(LEASE.as_nanos() as u64);
@@ -230,6 +300,29 @@ mod tests {
         let release = Release::<()>::of_grant(lock, granted, Timestamp::NOW + LEASE / 2);
 
         assert_eq!(release.until, END + LEASE / 2);
+    }
+
+    #[test]
+    fn release_sent_by_its_caller_is_sent_from_here_only_if_no_answer_comes() {
+        let lock = Lock { key: "stock:lock:7".into(), owner: "test/1".into() };
+        let granted = Granted::new(Timestamp::NOW, LEASE);
+        let release = || Release::of_grant(lock.clone(), granted, Timestamp::NOW);
+        let silence = Err(StoreError::new(StoreErrorKind::Unavailable, "cut"));
+        let mut backlog = Backlog::<()>::new();
+        let answered = backlog.add_sent(release(), Timestamp::NOW);
+        let cut = backlog.add_sent(release(), Timestamp::NOW);
+        let silent = backlog.add_sent(release(), Timestamp::NOW);
+        assert_eq!(sent(&mut backlog, Timestamp::NOW), None);
+
+        assert!(backlog.answered_there(answered, &Ok(Released::Freed), Timestamp::NOW));
+        assert!(backlog.answered_there(cut, &silence, Timestamp::NOW));
+
+        assert_eq!(sent(&mut backlog, Timestamp::NOW), Some(cut));
+        assert_eq!(backlog.parting(&lock.owner, Timestamp::NOW), Parting::OnItsWay);
+        assert_eq!(sent(&mut backlog, Timestamp::NOW + ELSEWHERE_WITHIN), Some(silent));
+        let late = backlog.answered_there(silent, &Ok(Released::Gone), Timestamp::NOW);
+        assert!(!late, "what it found may be the doing of the one that was sent from here");
+        assert_eq!(backlog.len(), 1);
     }
 
     #[test]

@@ -148,7 +148,8 @@ pub struct BlockingGuard {
 
 impl BlockingGuard {
     /// Releases the lock and waits for the store's answer. If there is none, the release is repeated
-    /// in the background.
+    /// in the background. With [`Release::Background`](crate::Release::Background) it is not waited
+    /// for.
     ///
     /// # Errors
     ///

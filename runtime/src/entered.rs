@@ -12,7 +12,7 @@ use crate::error::LockError;
 use crate::held::HeldLock;
 use crate::hold::{Hold, Outcome};
 use crate::lease::{Lease, Over};
-use crate::options::{OnLost, Settings};
+use crate::options::{OnLost, Release, Settings};
 use crate::running::Running;
 use crate::scope::{self, Frame};
 
@@ -22,6 +22,7 @@ pub struct Entered {
     frame: Option<Arc<Frame>>,
     entries: Entries,
     on_lost: OnLost,
+    release: Release,
     strict: bool,
 }
 
@@ -46,13 +47,15 @@ impl Entered {
             frame: scope::current(),
             entries: Entries::default(),
             on_lost: OnLost::Cancel,
+            release: Release::Await,
             strict: false,
         }
     }
 
     #[must_use]
     pub(crate) fn with(self, settings: Settings) -> Self {
-        Self { on_lost: settings.on_lost, strict: settings.strict, ..self }
+        let Settings { on_lost, release, strict, .. } = settings;
+        Self { on_lost, release, strict, ..self }
     }
 
     /// Enters `hold`, inside of what is entered already.
@@ -94,8 +97,8 @@ impl Entered {
         Running::inside(self, body)
     }
 
-    /// Leaves at once if no answer of the store is worth waiting for: other entries keep the holds,
-    /// or they are over already, and their release goes on in the background.
+    /// Leaves at once if no answer of the store is to be waited for: other entries keep the holds, or
+    /// they are over already, or their release is to go on in the background.
     pub(crate) fn leave(self) -> Result<Result<(), LockError>, Self> {
         let last = self.entries.iter().any(|entry| Arc::strong_count(&entry.hold) == 1);
         if (last || self.strict)
@@ -103,7 +106,24 @@ impl Entered {
         {
             return Ok(self.judge(lease, over));
         }
-        if last { Err(self) } else { Ok(Ok(())) }
+        match (last, self.release) {
+            (false, _) => Ok(Ok(())),
+            (true, Release::Await) => Err(self),
+            (true, Release::Background) => {
+                self.part();
+                Ok(Ok(()))
+            }
+        }
+    }
+
+    /// Releases what this is the last entry into, without waiting for the answers.
+    fn part(mut self) {
+        while let Some(Entry { hold, permit }) = self.entries.pop() {
+            if let Some(hold) = Arc::into_inner(hold) {
+                hold.part();
+            }
+            drop(permit);
+        }
     }
 
     /// Releases what this is the last entry into, and waits for the answers.

@@ -42,7 +42,8 @@ impl LockGuard {
     }
 
     /// Releases the lock and waits for the store's answer. If there is none, the release is repeated
-    /// in the background.
+    /// in the background. With [`Release::Background`](crate::Release::Background) it is sent, and not
+    /// waited for.
     ///
     /// # Cancel safety
     ///

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::backend::{Released, StoreResult};
 use crate::backlog::Release;
-use crate::driver::Core;
+use crate::driver::{Core, found_gone};
 use crate::lease::{Lease, Over};
 use crate::protocol::hold::{End, Granted};
 use crate::telemetry;
@@ -25,8 +25,8 @@ pub(crate) struct Hold {
     /// Whether the lock was passed on: what the store and the local queue have under this owner is
     /// the next one's.
     passed: bool,
-    /// Whether the store has answered a release.
-    released: bool,
+    /// Whether the store has answered a release, or the backlog has it.
+    settled: bool,
 }
 
 /// What a release found.
@@ -43,7 +43,7 @@ pub(crate) enum Outcome {
 impl Hold {
     /// Wraps a hold that the watchdog has just taken on.
     pub(crate) fn new(core: Arc<Core>, lease: Arc<Lease>, id: HoldId, granted: Granted) -> Self {
-        Self { core, lease, id, granted, ended: false, passed: false, released: false }
+        Self { core, lease, id, granted, ended: false, passed: false, settled: false }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -69,7 +69,7 @@ impl Hold {
         let asked_at = self.core.now();
         let reply = self.send_release().await;
         // What takes effect after the release is not undone by it, however late its answer comes.
-        self.released = reply.is_ok() && self.granted.is_certain(asked_at);
+        self.settled = reply.is_ok() && self.granted.is_certain(asked_at);
         self.core.note_release(self.lease.key(), &reply);
         if let Err(error) = &reply {
             telemetry::release_unanswered(self.lease.lock(), error);
@@ -77,15 +77,30 @@ impl Hold {
         match (over, reply) {
             (Some(over), _) => self.found_gone(over),
             (None, Ok(Released::Freed | Released::Granted { .. })) => Outcome::Released,
-            // An answer that came by the deadline was given while the lease still ran; after it, the
-            // lease may just have ended on the way, when the body was done.
-            (None, Ok(Released::Foreign | Released::Gone | Released::Taken))
-                if self.core.now() < self.lease.deadline() =>
-            {
+            (None, Ok(reply)) if found_gone(&reply, &self.lease, self.core.now()) => {
                 self.found_gone(Over::Lost(End::Taken))
             }
             (None, _) => Outcome::Unknown,
         }
+    }
+
+    /// Releases the lock without waiting for the answer.
+    pub(crate) fn part(mut self) {
+        if let Some(over) = self.end() {
+            // What there may be left to release is not waited for by anybody here.
+            self.found_gone(over);
+        } else if !self.passed {
+            self.settled = true;
+            self.core.release_unawaited(self.owed(), &self.lease);
+        }
+    }
+
+    fn owed(&self) -> Release {
+        let lock = self.lease.lock().clone();
+        let release = Release::of_grant(lock, self.granted, self.core.now());
+        // Renewals may have moved the end.
+        let until = release.until.max(self.lease.deadline());
+        Release { until, ..release }
     }
 
     fn found_gone(&self, over: Over) -> Outcome {
@@ -123,16 +138,12 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.end();
-        let lock = self.lease.lock();
-        if !self.passed && !self.released {
-            let release = Release::of_grant(lock.clone(), self.granted, self.core.now());
-            // Renewals may have moved the end.
-            let until = release.until.max(self.lease.deadline());
-            self.core.release_later(Release { until, ..release });
+        if !self.passed && !self.settled {
+            self.core.release_later(self.owed());
         }
         self.core.change(|state| {
             if !self.passed {
-                state.waiting.hold_ended(lock);
+                state.waiting.hold_ended(self.lease.lock());
             }
             state.hold_is_gone();
         });

@@ -119,7 +119,7 @@ pub use guard::{GuardScope, LockGuard};
 pub use held::HeldLock;
 pub use key::LockKey;
 pub use lock_scope::{Instrumented, LockScope};
-pub use options::{LockOptions, OnLost};
+pub use options::{LockOptions, OnLost, Release};
 
 #[cfg(feature = "macros")]
 #[doc = include_str!("../docs/distributed_lock.md")]
@@ -155,8 +155,8 @@ macro_rules! lock_key {
 /// `&uuid::Uuid`): so attribute and route have the same key for the same value, and no other spelling
 /// of it gets in.
 ///
-/// The settings are `wait`, `lease`, `max_hold`, `fencing`, `max_waiters`, `on_lost`, `reentrant` and
-/// `strict`, as in [`distributed_lock`](macro@distributed_lock).
+/// The settings are `wait`, `lease`, `max_hold`, `fencing`, `max_waiters`, `on_lost`, `reentrant`,
+/// `release` and `strict`, as in [`distributed_lock`](macro@distributed_lock).
 ///
 /// ```
 /// use distlock::{LockClient, LockError, distributed_lock, lock_template};

@@ -163,8 +163,15 @@ impl<'a> Caller<'a> {
         let refusal = match channel {
             Ok(channel) => {
                 let mut sent = Sent::new(self.core, &lock, &channel, lease);
-                let sent_at = self.core.now();
-                match self.take(&*channel, &lock, settings).await {
+                let mut sent_at = self.core.now();
+                let mut taken = self.take(&*channel, &lock, settings).await;
+                if let Ok(Taken::HeldBy(Some(owner))) = &taken
+                    && self.core.parts(owner, sent_at)
+                {
+                    let again = self.take_after(owner, sent_at, &*channel, &lock, settings);
+                    (sent_at, taken) = Box::pin(again).await?;
+                }
+                match taken {
                     Ok(Taken::Granted(token)) => {
                         let granted = Granted::new(sent_at, lease);
                         return Ok(Some(self.granted(sent, granted, token)));
@@ -225,6 +232,27 @@ impl<'a> Caller<'a> {
             self.core.release_later(Release { lock, proof, until });
         }
         Ok(None)
+    }
+
+    /// Takes the lock once `owner`, who came to the store later with a release than this caller's first
+    /// try, is out. With the time of the second try.
+    async fn take_after(
+        &self,
+        owner: &str,
+        since: Timestamp,
+        channel: &dyn Channel,
+        lock: &Lock,
+        settings: &Settings,
+    ) -> Result<(Timestamp, StoreResult<Taken>), Refusal> {
+        let spent = self.core.now().since(since);
+        let left = Some(settings.wait).filter(|wait| !wait.is_zero());
+        let left = left.map(|wait| wait.saturating_sub(spent));
+        let again = async {
+            self.core.parted(owner, since).await;
+            let sent_at = self.core.now();
+            Ok((sent_at, self.take(channel, lock, settings).await))
+        };
+        bounded(left, pin!(again)).await
     }
 
     /// Takes the lock if it is free; with `fencing` draws the token in the same step.

@@ -17,6 +17,7 @@ use crate::error::{LockError, LockErrorKind};
 /// | `lease` | `Duration`, at least 100 ms | 10 s | yes | yes | yes | yes |
 /// | `max_hold` | `Duration`, at least `lease` | none | yes | yes | yes | yes |
 /// | `on_lost` | [`OnLost`] | `Cancel` | yes | yes | yes | yes |
+/// | `release` | [`Release`] | `Await` | yes | yes | yes | yes |
 /// | `reentrant` | on, or off by `not_reentrant` | on | yes | yes | yes | yes |
 /// | `strict` | off, or on | off | yes | yes | yes | yes |
 /// | `fencing` | off, or on | off | yes | yes | yes | yes |
@@ -29,6 +30,7 @@ pub struct LockOptions {
     lease: Option<Duration>,
     max_hold: Option<Duration>,
     on_lost: Option<OnLost>,
+    release: Option<Release>,
     reentrant: Option<bool>,
     strict: Option<bool>,
     fencing: Option<bool>,
@@ -47,6 +49,20 @@ pub enum OnLost {
     Signal,
 }
 
+/// Whether a call waits until its lock is released.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+// Exhaustive: one waits for an answer or one does not.
+pub enum Release {
+    /// The call returns once the store has answered the release: then the lock is free, or the next
+    /// one's.
+    #[default]
+    Await,
+    /// The call returns as soon as its body is done and dropped: one round trip earlier. The release
+    /// is sent at that moment, before any later request for the same lock from the same runtime, and
+    /// nobody waits for its answer. If it fails, it is repeated and traced; no caller hears of it.
+    Background,
+}
+
 impl LockOptions {
     /// Creates options in which nothing is set.
     pub const fn new() -> Self {
@@ -55,6 +71,7 @@ impl LockOptions {
             lease: None,
             max_hold: None,
             on_lost: None,
+            release: None,
             reentrant: None,
             strict: None,
             fencing: None,
@@ -95,6 +112,15 @@ impl LockOptions {
     /// Defaults to [`OnLost::Cancel`].
     pub const fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.on_lost = Some(on_lost);
+        self
+    }
+
+    /// Sets whether a call waits until its lock is released. [`Release::Background`] spares a call one
+    /// round trip; with [`strict`](Self::strict), which needs the store's answer, it is refused.
+    ///
+    /// Defaults to [`Release::Await`].
+    pub const fn release(mut self, release: Release) -> Self {
+        self.release = Some(release);
         self
     }
 
@@ -169,6 +195,7 @@ impl LockOptions {
             lease: self.lease.or(other.lease),
             max_hold: self.max_hold.or(other.max_hold),
             on_lost: self.on_lost.or(other.on_lost),
+            release: self.release.or(other.release),
             reentrant: self.reentrant.or(other.reentrant),
             strict: self.strict.or(other.strict),
             fencing: self.fencing.or(other.fencing),
@@ -184,6 +211,7 @@ impl LockOptions {
             lease: self.lease.unwrap_or(DEFAULT_LEASE),
             max_hold: self.max_hold,
             on_lost: self.on_lost.unwrap_or_default(),
+            release: self.release.unwrap_or_default(),
             reentrant: self.reentrant.unwrap_or(true),
             strict: self.strict.unwrap_or(false),
             fencing: self.fencing.unwrap_or(false),
@@ -201,6 +229,13 @@ impl LockOptions {
                 "max_hold is {max_hold:?}, but needs at least the lease ({lease:?}): raise \
                  max_hold or shorten the lease"
             )));
+        }
+        if settings.strict && settings.release == Release::Background {
+            return Err(refuse(
+                "strict needs the store's answer to the release, which with a release in the \
+                 background nobody waits for: leave one of the two out"
+                    .to_owned(),
+            ));
         }
         for (option, value) in
             [("wait", wait), ("lease", lease), ("max_hold", max_hold.unwrap_or_default())]
@@ -220,6 +255,7 @@ pub(crate) struct Settings {
     pub(crate) lease: Duration,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) on_lost: OnLost,
+    pub(crate) release: Release,
     pub(crate) reentrant: bool,
     pub(crate) strict: bool,
     pub(crate) fencing: bool,

@@ -26,7 +26,7 @@ pub use crate::enter::Acquire;
 pub use crate::entered::Entered;
 pub use crate::error::LockError;
 pub use crate::key::{KeyBuilder, KeyPart, LockKey};
-pub use crate::options::{LockOptions, OnLost};
+pub use crate::options::{LockOptions, OnLost, Release};
 pub use crate::running::{Failure, Inside, Running, Stage};
 pub use crate::slot::{HeldSlot, Refusal};
 pub use crate::template::Template;

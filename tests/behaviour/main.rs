@@ -37,7 +37,7 @@
 //! | c34 | `loss::lost_lock_does_not_touch_the_next_holder` |
 //! | c36 | `server::body_that_changes_threads_releases` |
 //! | c37 | `wire::waiter_that_times_out_leaves_with_one_script` |
-//! | c39 | each option in both values: `acquire::ttl_is_the_lease_of_the_call`, `loss` (`strict`, `on_lost`, `max_hold`), `reentrancy` (`not_reentrant`), `waiting` (`max_waiters`), `fencing` |
+//! | c39 | each option in both values: `acquire::ttl_is_the_lease_of_the_call`, `loss` (`strict`, `on_lost`, `max_hold`), `background` (`release`), `reentrancy` (`not_reentrant`), `waiting` (`max_waiters`), `fencing` |
 //! | c40 | `release::value_error_and_return_release`, `release::panic_releases` |
 //! | c41 | `network::release_that_gets_no_answer_keeps_the_value_and_goes_on`, `loss::strict_tells_that_the_body_was_perhaps_not_alone` |
 //! | c43 | `network::release_into_a_black_hole_returns_in_time_and_frees_after_it` |
@@ -86,6 +86,7 @@
 mod support;
 
 mod acquire;
+mod background;
 mod cancel;
 mod common;
 mod dead_connection;

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use distlock::{LockClient, LockErrorKind};
+use distlock::{LockClient, LockErrorKind, Release};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::common::{Inside, LONG, LOOKS_AGAIN, LockText, SOON, StandsNow, ms};
@@ -41,6 +41,7 @@ on_both! {
     call_left_behind_in_a_stopped_runtime_holds_nothing_up,
     runtime_that_ends_releases_its_bodies,
     guard_outlives_its_runtime,
+    release_in_the_background_needs_no_runtime_after_the_call,
     call_outside_of_any_runtime_is_refused,
     body_that_blocks_the_only_thread_lets_others_wait_in_order,
 }
@@ -186,6 +187,27 @@ fn runtime_that_ends_releases_its_bodies(store: &Store) {
 
     assert_eq!(inside.now(), 0);
     eventually("released without its runtime", || stands.owner().is_none());
+}
+
+/// The driver sends what a runtime leaves behind that ends, or is not polled any more.
+fn release_in_the_background_needs_no_runtime_after_the_call(store: &Store) {
+    let client = store.client();
+    for ends in [false, true] {
+        let key = unique_key("left-behind");
+        let stands = StandsNow::of(store, &key);
+        let runtime = current_thread();
+        let request = client.on(&key).lease(ms(60_000)).release(Release::Background);
+
+        runtime.block_on(request.run(|_| async {})).unwrap();
+
+        let stopped = (!ends).then_some(runtime);
+        eventually("it is free", || stands.owner().is_none());
+        drop(stopped);
+        current_thread().block_on(async {
+            let guard = client.on(&key).try_acquire().await.unwrap();
+            guard.expect("it is free").release().await.unwrap();
+        });
+    }
 }
 
 fn guard_outlives_its_runtime(store: &Store) {

@@ -92,6 +92,12 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
     /// next contender for `claim`, or frees it.
     fn release(&self, lock: &Lock, claim: Duration) -> BoxFuture<StoreResult<Released>>;
 
+    /// The same, before any later request on this channel. ([`release`](Self::release) may wait for
+    /// others of the same moment.)
+    fn release_in_order(&self, lock: &Lock, claim: Duration) -> BoxFuture<StoreResult<Released>> {
+        self.release(lock, claim)
+    }
+
     /// Who holds `key`, from the store itself.
     fn inspect(&self, key: &Arc<str>) -> BoxFuture<StoreResult<Option<Holder>>>;
 

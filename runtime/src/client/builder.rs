@@ -12,7 +12,7 @@ use crate::backend::redis::{RedisBackend, RedisConfig, config_from_url};
 use crate::driver::{Core, Tuning};
 use crate::error::{LockError, LockErrorKind};
 use crate::instance::Instance;
-use crate::options::{LockOptions, OnLost};
+use crate::options::{LockOptions, OnLost, Release};
 use crate::protocol::offer::HandOff;
 use crate::refusal;
 
@@ -121,6 +121,11 @@ impl LockClientBuilder {
     /// See [`LockOptions::on_lost`]. Defaults to [`OnLost::Cancel`].
     pub fn on_lost(self, on_lost: OnLost) -> Self {
         self.with(|defaults| defaults.on_lost(on_lost))
+    }
+
+    /// See [`LockOptions::release`]. Defaults to [`Release::Await`].
+    pub fn release(self, release: Release) -> Self {
+        self.with(|defaults| defaults.release(release))
     }
 
     /// See [`LockOptions::not_reentrant`]. Defaults to off.

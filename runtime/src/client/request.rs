@@ -11,7 +11,7 @@ use crate::error::{LockError, LockErrorKind};
 use crate::guard::LockGuard;
 use crate::held::HeldLock;
 use crate::key::LockKey;
-use crate::options::{LockOptions, OnLost, Settings};
+use crate::options::{LockOptions, OnLost, Release, Settings};
 use crate::running::Failure;
 
 /// A request for a lock: set what differs, then [`acquire`](Self::acquire),
@@ -57,6 +57,11 @@ impl LockRequest {
     /// See [`LockOptions::on_lost`]. Defaults to [`OnLost::Cancel`].
     pub fn on_lost(self, on_lost: OnLost) -> Self {
         self.with(|options| options.on_lost(on_lost))
+    }
+
+    /// See [`LockOptions::release`]. Defaults to [`Release::Await`].
+    pub fn release(self, release: Release) -> Self {
+        self.with(|options| options.release(release))
     }
 
     /// See [`LockOptions::not_reentrant`]. Defaults to off.
@@ -160,7 +165,8 @@ impl LockRequest {
     /// Runs `body` under the lock and releases it, whatever the body does.
     ///
     /// If the lock is lost while the body runs, the body is dropped and the call returns `Lost`
-    /// (unless [`OnLost::Signal`] is set).
+    /// (unless [`OnLost::Signal`] is set). With [`Release::Background`] the call does not wait for the
+    /// store's answer to the release.
     ///
     /// # Cancel safety
     ///

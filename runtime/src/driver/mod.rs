@@ -29,9 +29,12 @@ use crate::wait::{Command, Process, Waiting, Wakers};
 use crate::watchdog::{Batch, HoldId, Watchdog};
 
 mod link;
+mod parting;
 mod run;
 #[cfg(feature = "blocking")]
 mod thread;
+
+pub(crate) use self::parting::found_gone;
 
 /// What a client and all that it handed out share.
 pub(crate) struct Core {
@@ -46,6 +49,8 @@ pub(crate) struct Core {
     thread: thread::Thread,
     /// Wakes whoever waits for holds and releases to be over.
     quiet: Notify,
+    /// Wakes whoever waits for the answer to a release in the background.
+    parted: Notify,
     this: Weak<Self>,
 }
 
@@ -126,6 +131,7 @@ impl Core {
             instance,
             wake: Notify::new(),
             quiet: Notify::new(),
+            parted: Notify::new(),
             #[cfg(feature = "blocking")]
             thread: thread::Thread::default(),
             this: Weak::clone(this),

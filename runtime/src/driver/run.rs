@@ -216,6 +216,7 @@ async fn release(core: &Arc<Core>, link: &Arc<Link>, errand: Errand) {
         let now = core.now();
         core.change(|state| state.backlog.answered(id, &reply, now, Chance::roll()));
         core.note_release(&lock.key, &reply);
+        core.parted.notify_waiters();
     };
     let Some(channel) = channel else {
         let request = async { link.channel(core).await?.release(&lock, claim).await };
@@ -231,7 +232,7 @@ async fn release(core: &Arc<Core>, link: &Arc<Link>, errand: Errand) {
     // If it is only slow, its answer proves what no other one can.
     let reply = in_order.await;
     if reply.is_ok() {
-        core.change(|state| state.backlog.settle(id));
+        core.change(|state| state.backlog.settle(id, core.now()));
         core.note_release(&lock.key, &reply);
     }
 }

@@ -16,7 +16,7 @@ use super::service::LockService;
 use crate::client::LockClient;
 use crate::enter::OnUnavailable;
 use crate::error::LockError;
-use crate::options::{LockOptions, OnLost};
+use crate::options::{LockOptions, OnLost, Release};
 
 /// Puts a lock around a route or a service. See the [module docs](super).
 ///
@@ -108,6 +108,12 @@ impl LockLayer {
     /// See [`LockOptions::on_lost`]. Defaults to [`OnLost::Cancel`]: the handler is dropped.
     pub fn on_lost(self, on_lost: OnLost) -> Self {
         self.with_options(|options| options.on_lost(on_lost))
+    }
+
+    /// See [`LockOptions::release`]. Defaults to [`Release::Await`]: the response goes out when the
+    /// lock is released.
+    pub fn release(self, release: Release) -> Self {
+        self.with_options(|options| options.release(release))
     }
 
     /// See [`LockOptions::not_reentrant`]. Defaults to off.

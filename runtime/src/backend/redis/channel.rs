@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 
 use super::batch::renew_by_slot;
 use super::line::{Line, READING_TIME};
-use super::releases::Releases;
+use super::releases::{self, Releases};
 use super::reply;
 use super::request::Request;
 use crate::backend::{
@@ -159,6 +159,10 @@ impl Channel for RedisChannel {
     fn release(&self, lock: &Lock, claim: Duration) -> BoxFuture<StoreResult<Released>> {
         let (releases, way) = (Arc::clone(&self.releases), self.way.clone());
         Box::pin(releases.release(way, lock.clone(), claim))
+    }
+
+    fn release_in_order(&self, lock: &Lock, claim: Duration) -> BoxFuture<StoreResult<Released>> {
+        Box::pin(releases::one(&self.way, lock, claim))
     }
 
     fn inspect(&self, key: &Arc<str>) -> BoxFuture<StoreResult<Option<Holder>>> {

@@ -5,6 +5,8 @@
 //! ends have half of the work. A caller that leaves meanwhile takes nothing with it, its lock is
 //! released with the others.
 
+use std::future::Future;
+use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -59,7 +61,7 @@ impl Releases {
         let answer = match self.join(&lock, claim, way.takes_several_locks()) {
             Passage::Alone => {
                 let _under_way = UnderWay(self);
-                return one(&way, lock, claim).await;
+                return one(&way, &lock, claim).await;
             }
             Passage::Gathered(answer) => answer,
             Passage::First(answer) => {
@@ -122,9 +124,14 @@ impl Drop for UnderWay {
     }
 }
 
-async fn one(way: &Way, lock: Lock, claim: Duration) -> StoreResult<Released> {
-    let mut answers = way.release(&[lock], claim).await?;
-    answers.pop().ok_or_else(runtime_ended)
+/// Releases one lock by a command of its own, at the first poll.
+pub(super) fn one(
+    way: &Way,
+    lock: &Lock,
+    claim: Duration,
+) -> impl Future<Output = StoreResult<Released>> + Send + use<> {
+    let request = way.release(slice::from_ref(lock), claim);
+    async move { request.await?.pop().ok_or_else(runtime_ended) }
 }
 
 /// Releases all of them in one command. Where the server refuses that for what one of them is, each
@@ -135,7 +142,7 @@ async fn together(way: &Way, locks: Vec<Lock>, claim: Duration) -> Vec<StoreResu
         Err(error) if error.kind == StoreErrorKind::Refused => error,
         Err(error) => return locks.iter().map(|_| Err(error.clone())).collect(),
     };
-    let alone = locks.into_iter().map(|lock| Box::pin(one(way, lock, claim))).collect();
+    let alone = locks.iter().map(|lock| Box::pin(one(way, lock, claim))).collect();
     let known = |answer| match answer {
         Ok(answer @ (Released::Freed | Released::Granted { .. })) => Ok(answer),
         // Perhaps it was the refused command that had released it.
