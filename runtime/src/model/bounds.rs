@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
+use crate::options::Release;
 use crate::protocol::offer::HandOff;
 
 /// The bounds of one run: all that may happen within them is tried, in every order.
@@ -16,6 +17,8 @@ pub(super) struct Bounds {
     /// Callers come until this long after the beginning.
     pub(super) come_within: Duration,
     pub(super) driver: Driver,
+    /// Whether bodies that finish wait for the answers to their releases.
+    pub(super) release: Release,
     pub(super) budget: Budget,
 }
 
@@ -53,11 +56,12 @@ impl Bounds {
 
 impl fmt::Display for Bounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { callers: [first, second], body, come_within, driver, budget } = self;
+        let Self { callers: [first, second], body, come_within, driver, release, budget } = self;
         let Budget { faults, drops, stalls } = budget;
         write!(
             f,
             "{first}+{second} callers within {come_within:?}, body {body:?}, driver {driver:?}, \
+             release {release:?}, \
              {faults} faults, {drops} drops, {stalls} stalls"
         )
     }

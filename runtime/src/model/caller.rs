@@ -1,12 +1,15 @@
 //! A caller, from its coming to its going, as `obtain` and `hold` carry it through.
 
+use std::sync::Arc;
+
 use super::bounds::LEASE;
 use super::line::{Ask, Channel, Reply, Sender, Way};
 use super::process::Process;
 use super::{key, surroundings};
 use crate::backend::{Acquired, Lock, Released, Renewed};
-use crate::backlog::{Proof, Release};
+use crate::backlog::{Parting, Proof, Release};
 use crate::clock::Timestamp;
+use crate::options::Release as ReleaseMode;
 use crate::protocol::hold::{Granted, Hold};
 use crate::wait::{Entry, Ticket};
 
@@ -36,6 +39,9 @@ pub(super) enum Caller {
         lock: Lock,
         sent_at: Timestamp,
         channel: Channel,
+        /// Whom of its own process it met there, whose release is on its way.
+        met: Option<Arc<str>>,
+        tries: u8,
     },
     Waiting {
         ticket: Ticket,
@@ -116,7 +122,9 @@ impl Process {
                 let lock = Lock { key: key(), owner };
                 let sent_at = self.now();
                 let channel = self.line.channel;
-                self.callers[at] = Caller::Trying { ticket, lock: lock.clone(), sent_at, channel };
+                let (met, tries) = (None, 1);
+                self.callers[at] =
+                    Caller::Trying { ticket, lock: lock.clone(), sent_at, channel, met, tries };
                 self.send(Way::Callers, Sender::Direct(at), lock, Ask::Acquire(LEASE));
             }
             Entry::Wait(ticket) => self.poll(at, ticket),
@@ -137,9 +145,20 @@ impl Process {
 
     /// The store answered a direct try that was sent at `sent_at`, or did not.
     pub(super) fn tried(&mut self, at: usize, reply: Option<&Reply>) {
-        let Caller::Trying { ticket, lock, sent_at, channel } = self.callers[at].clone() else {
+        let Caller::Trying { ticket, lock, sent_at, channel, tries, .. } = self.callers[at].clone()
+        else {
             return;
         };
+        if let Some(Reply::Acquired(Acquired::HeldBy(owner))) = reply
+            && tries == 1
+            && self.made(owner)
+            && self.backlog.parting(owner, sent_at) != Parting::None
+        {
+            if let Caller::Trying { met, .. } = &mut self.callers[at] {
+                *met = Some(owner.clone());
+            }
+            return self.try_again();
+        }
         let granted = match reply {
             Some(Reply::Acquired(Acquired::Granted)) => Some(Granted::new(sent_at, LEASE)),
             Some(Reply::Acquired(Acquired::HeldBy(owner))) if *owner == lock.owner => {
@@ -164,6 +183,24 @@ impl Process {
             self.backlog.add(Release { lock, proof: Proof::AnswerOn(channel), until });
         }
         self.poll(at, ticket);
+    }
+
+    /// Who met a lock of this process's, whose release is answered by now, asks the store once more.
+    pub(super) fn try_again(&mut self) {
+        let now = self.now();
+        for at in 0..self.callers.len() {
+            let Caller::Trying { lock, sent_at, met: met @ Some(_), tries, .. } =
+                &mut self.callers[at]
+            else {
+                continue;
+            };
+            let parting = met.as_ref().map(|met| self.backlog.parting(met, *sent_at));
+            if parting != Some(Parting::OnItsWay) {
+                (*met, *sent_at, *tries) = (None, now, 2);
+                let lock = lock.clone();
+                self.send(Way::Callers, Sender::Direct(at), lock, Ask::Acquire(LEASE));
+            }
+        }
     }
 
     /// The store answered the renewal of a lock that came late.
@@ -194,6 +231,15 @@ impl Process {
         }
         self.give_up(lock);
         let (lock, asked_at) = (lock.clone(), self.now());
+        if valid && ending == Ending::Finished && self.release == ReleaseMode::Background {
+            let release = Release::of_grant(lock.clone(), granted, asked_at);
+            let until = release.until.max(deadline);
+            let id = self.backlog.add_sent(Release { until, ..release }, asked_at);
+            self.send(Way::Callers, Sender::Parting(id), lock.clone(), Ask::Release);
+            self.waiting.hold_ended(&lock);
+            self.callers[at] = Caller::Gone;
+            return;
+        }
         self.callers[at] = Caller::Releasing { lock: lock.clone(), granted, deadline, asked_at };
         match ending {
             Ending::Dropped => self.leave(at, None),

@@ -63,6 +63,8 @@ pub(super) enum Sender {
     Direct(usize),
     /// A caller that leaves.
     Leaving(usize),
+    /// A caller that left, and does not wait.
+    Parting(ReleaseId),
     /// A caller that got the lock late, and renews it before its body begins.
     Settling(usize),
     /// The watchdog, for a caller that holds the lock.

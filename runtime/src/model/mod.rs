@@ -6,8 +6,8 @@
 //! hold (`protocol/`), the queue of a process ([`Waiting`](crate::wait::Waiting)), the
 //! [`Backlog`](crate::backlog::Backlog), and the store's decisions
 //! ([`State`](crate::backend::memory::state::State), the same as the Redis scripts).
-//! What stands around it here is what is asynchronous there: [`caller`] for `obtain` and `hold`,
-//! [`process`] for the driver and the watchdog, [`line`](mod@line) for connections. Whoever changes
+//! What stands around it here is what is asynchronous there: [`caller`] for `obtain`, `hold`
+//! and `driver/parting.rs`, [`process`] for the driver and the watchdog, [`line`](mod@line) for connections. Whoever changes
 //! one of those files changes its counterpart here. Rules are looked at in every state; there is no
 //! use of the checker's own "eventually", which overlooks paths that meet.
 //!

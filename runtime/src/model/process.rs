@@ -13,6 +13,7 @@ use super::{KEY, chance, silence};
 use crate::backend::{Lock, Renewed};
 use crate::backlog::{Backlog, Release};
 use crate::clock::Timestamp;
+use crate::options::Release as ReleaseMode;
 use crate::protocol::hold::{Granted, Step};
 use crate::wait::{Command, Waiting};
 
@@ -25,6 +26,7 @@ pub(super) struct Process {
     pub(super) backlog: Backlog<Channel>,
     pub(super) line: Line,
     pub(super) body: Duration,
+    pub(super) release: ReleaseMode,
     /// Owners that must not be used any more: a release was sent for them, or is owed.
     given_up: BTreeSet<Arc<str>>,
     pub(super) breach: Option<Breach>,
@@ -50,6 +52,7 @@ impl Process {
             backlog: Backlog::new(),
             line: Line::default(),
             body: bounds.body,
+            release: bounds.release,
             given_up: BTreeSet::new(),
             breach: None,
             passed_on: false,
@@ -130,9 +133,19 @@ impl Process {
                 };
                 self.backlog.answered(id, &released, self.now(), chance());
                 self.note_release(reply.as_ref());
+                self.try_again();
             }
             Sender::Contender => self.contender_answered(&lock, ask, sent_at, reply),
             Sender::Direct(caller) => self.tried(caller, reply.as_ref()),
+            Sender::Parting(id) => {
+                let released = match &reply {
+                    Some(Reply::Released(released)) => Ok(released.clone()),
+                    _ => Err(silence()),
+                };
+                self.backlog.answered_there(id, &released, self.now());
+                self.note_release(reply.as_ref());
+                self.try_again();
+            }
             Sender::Leaving(caller) => self.leave(caller, reply.as_ref()),
             Sender::Settling(caller) => self.settled(caller, reply.as_ref(), sent_at),
             Sender::Watchdog(caller) => self.renewed(caller, ask, sent_at, reply.as_ref()),

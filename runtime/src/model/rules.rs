@@ -92,7 +92,7 @@ impl World {
 }
 
 impl Process {
-    fn made(&self, owner: &str) -> bool {
+    pub(super) fn made(&self, owner: &str) -> bool {
         owner.starts_with(&format!("{}/", self.index))
     }
 

@@ -7,6 +7,7 @@ use stateright::{Checker, Expectation, Model};
 use super::Explored;
 use super::bounds::{Bounds, Budget, Driver};
 use crate::clock::Timestamp;
+use crate::options::Release;
 
 const NO_BODY: Duration = Duration::ZERO;
 
@@ -66,12 +67,28 @@ fn two_things_go_wrong() {
     );
 }
 
+/// Nobody waits for the release of what he held, and the next one comes right behind.
+#[test]
+fn releases_go_on_in_the_background() {
+    let release = Release::Background;
+    let two_and_one = Bounds { callers: [2, 1], body: NO_BODY, release, ..bounds(1) };
+    explore(
+        two_and_one,
+        &[
+            two_and_one.drops(1),
+            Bounds { driver: Driver::AnyOrder, ..two_and_one },
+            Bounds { body: BODY, driver: Driver::AnyOrder, callers: [1, 1], ..two_and_one },
+        ],
+    );
+}
+
 fn bounds(faults: u8) -> Bounds {
     Bounds {
         callers: [1, 1],
         body: BODY,
         come_within: Duration::ZERO,
         driver: Driver::AtOnce,
+        release: Release::Await,
         budget: Budget { faults, drops: 0, stalls: 0 },
     }
 }
