@@ -178,3 +178,26 @@ async fn without_a_store_a_body_runs_only_where_its_site_says_so() {
     let (client, _) = shop();
     assert!(fails_open(&client).await.unwrap());
 }
+
+#[distributed_lock(key = "option:release:await", client = client, release = "await")]
+async fn awaited(client: &LockClient) -> Result<u8, LockError> {
+    Ok(1)
+}
+
+#[distributed_lock(key = "option:release:background", client = client, release = "background")]
+async fn in_background(client: &LockClient) -> Result<u8, LockError> {
+    Ok(2)
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_is_awaited_or_goes_on_in_the_background() {
+    let (client, store) = shop();
+
+    assert_eq!((awaited(&client).await.unwrap(), in_background(&client).await.unwrap()), (1, 2));
+
+    client.shutdown(Duration::from_secs(5)).await.unwrap();
+    assert_eq!(store.get("option:release:await"), None);
+    assert_eq!(store.get("option:release:background"), None);
+    let (strict, _) = strict_shop();
+    assert_eq!(kind(in_background(&strict).await), LockErrorKind::Config);
+}

@@ -77,6 +77,7 @@ mod tests {
         key = "stock:<sku_id>:<self.shop>", wait = "3s", lease = Duration::from_secs(10),
         max_hold = "1m", client = self.locks(1, 2), fallback_with = |error| Err::<u8, _>(error),
         guard = held, on_lost = "signal", on_unavailable = "run_unlocked", reentrant = false,
+        release = "await",
         strict = true, max_waiters = 3, name = "stock", when = sku_id > 0, crate = distlock
     "#;
 

@@ -66,6 +66,7 @@ pub(crate) const KNOWN: Known = Known {
         "on_lost",
         "on_unavailable",
         "reentrant",
+        "release",
         "strict",
         "when",
         "crate",

@@ -21,6 +21,7 @@ const KNOWN: Known = Known {
         "max_waiters",
         "on_lost",
         "reentrant",
+        "release",
         "strict",
     ],
     elsewhere: &[

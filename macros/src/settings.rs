@@ -17,6 +17,7 @@ pub(crate) struct Settings {
     lease: Option<Time>,
     max_hold: Option<Time>,
     pub(crate) on_lost: Option<OnLost>,
+    release: Option<Release>,
     reentrant: Option<bool>,
     pub(crate) strict: Option<bool>,
     fencing: Option<bool>,
@@ -28,6 +29,12 @@ pub(crate) struct Settings {
 pub(crate) enum OnLost {
     Cancel,
     Signal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Release {
+    Await,
+    Background,
 }
 
 /// A duration: known here, or only when the program runs.
@@ -46,6 +53,13 @@ impl Settings {
             on_lost: args.get("on_lost").and_then(|arg| {
                 choice(arg, &[("cancel", OnLost::Cancel), ("signal", OnLost::Signal)], errors)
             }),
+            release: args.get("release").and_then(|arg| {
+                choice(
+                    arg,
+                    &[("await", Release::Await), ("background", Release::Background)],
+                    errors,
+                )
+            }),
             reentrant: args.get("reentrant").and_then(|arg| switch(arg, errors)),
             strict: args.get("strict").and_then(|arg| switch(arg, errors)),
             fencing: args.get("fencing").and_then(|arg| switch(arg, errors)),
@@ -53,6 +67,15 @@ impl Settings {
             name: args.get("name").and_then(|arg| text(arg, errors)),
         };
         settings.check(args.get("lease").map_or(default_lease, |_| None), errors);
+        if let (Some(Release::Background), Some(true)) = (settings.release, settings.strict)
+            && let Some(arg) = args.get("strict")
+        {
+            errors.at(
+                &arg.name,
+                "`strict` needs the store's answer to the release, which nobody waits for with \
+                 `release = \"background\"`; leave one of the two out",
+            );
+        }
         settings
     }
 
@@ -103,6 +126,10 @@ impl Settings {
             let on_lost = syn::Ident::new(&format!("{on_lost:?}"), span);
             quote_spanned!(span=> .on_lost(#private::OnLost::#on_lost))
         });
+        let release = self.release.map(|release| {
+            let release = syn::Ident::new(&format!("{release:?}"), span);
+            quote_spanned!(span=> .release(#private::Release::#release))
+        });
         let reentrant = self.reentrant.map(|on| quote_spanned!(span=> .set_reentrant(#on)));
         let strict = strict.or(self.strict).map(|on| quote_spanned!(span=> .set_strict(#on)));
         let fencing = self.fencing.map(|on| quote_spanned!(span=> .set_fencing(#on)));
@@ -111,7 +138,7 @@ impl Settings {
         let name = self.name.as_ref().map(|name| quote_spanned!(span=> .name(#name)));
         quote_spanned! {span=>
             #private::LockOptions::new()
-                #(#times)* #on_lost #reentrant #strict #fencing #max_waiters #name
+                #(#times)* #on_lost #release #reentrant #strict #fencing #max_waiters #name
         }
     }
 

@@ -17,6 +17,7 @@ use distlock::{HeldLock, LockClient, LockError, distributed_lock};
     name = "all",
     on_lost = "cancel",
     reentrant = false,
+    release = "await",
     strict = true,
     wait = "500ms",
     when = id > 0,
@@ -27,7 +28,7 @@ async fn all(locks: LockClient, id: u64) -> Result<Option<HeldLock>, LockError> 
     Ok(held)
 }
 
-#[distributed_lock(wait = Duration::ZERO, keys = ["a:<a>", "b:<b>"], on_unavailable = "error")]
+#[distributed_lock(wait = Duration::ZERO, keys = ["a:<a>", "b:<b>"], on_unavailable = "error", release = "background")]
 async fn several(a: u64, b: u64) -> Result<u64, LockError> {
     Ok(a + b)
 }
