@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{LockClient, LockGuard, LockRequest, lock_key};
+use distlock::{LockClient, LockGuard, LockRequest, Release, lock_key};
 
 pub(crate) struct Distlock(LockClient);
 
@@ -18,6 +18,12 @@ impl Distlock {
 
     pub(super) async fn hold(&self, key: u64) -> LockGuard {
         self.request(key).acquire().await.expect("waits long enough")
+    }
+
+    /// An empty section that does not wait for its release.
+    pub(crate) async fn section_released_in_background(&self, key: u64) {
+        let request = self.request(key).release(Release::Background);
+        request.run(|_| async {}).await.expect("no loss");
     }
 
     /// The client itself, for what only it can do.

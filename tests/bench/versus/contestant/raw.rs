@@ -44,6 +44,14 @@ impl Raw {
         held
     }
 
+    /// One round trip.
+    pub(crate) async fn ping(&self) {
+        let ping = redis::cmd("PING");
+        let pong: String =
+            ping.query_async(&mut self.connection.clone()).await.expect("the server runs");
+        assert_eq!(pong, "PONG");
+    }
+
     pub(super) async fn release(&self, held: Held) {
         let mut call = RELEASE.key(&held.key);
         let freed: i32 = call

@@ -12,6 +12,7 @@ use crate::contestant::Contestant;
 use crate::job::Job;
 use crate::station;
 
+mod background;
 mod contended;
 mod crash;
 mod handover;
@@ -81,13 +82,14 @@ fn with_contestant<F: Future<Output = ()>>(job: &Job, body: impl FnOnce(Contesta
 const LEASE: Duration = Duration::from_secs(10);
 const LONGEST_JOB: Duration = Duration::from_secs(90);
 
-static ALL: [Scenario; 10] = [
+static ALL: [Scenario; 11] = [
     Scenario { name: "uncontended", measure: uncontended::measure, work: uncontended::work },
     Scenario {
         name: "uncontended-one-thread",
         measure: uncontended::measure_one_thread,
         work: uncontended::work,
     },
+    Scenario { name: "background", measure: background::measure, work: background::work },
     Scenario { name: "re-entry", measure: reentry::measure, work: reentry::work },
     Scenario { name: "contended-share", measure: contended::measure_share, work: contended::work },
     Scenario { name: "contended-rate", measure: contended::measure_rate, work: contended::work },
