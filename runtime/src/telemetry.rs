@@ -112,3 +112,16 @@ pub(crate) fn unannounced() {
          channels distlock:*"
     );
 }
+
+/// The store deletes what is in use when its memory is full.
+#[cfg(feature = "redis")]
+pub(crate) fn may_evict(address: &str, policy: &str) {
+    event!(
+        WARN,
+        "the server may evict locks: when its memory is full, its maxmemory-policy lets it delete \
+         keys that are held, and another owner gets in before the holder learns of it; use \
+         noeviction, or a server for locks alone",
+        "distlock.address" = address,
+        "distlock.policy" = policy
+    );
+}

@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::{Handle, LockClient};
 use crate::backend::Backend;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
+#[cfg(feature = "tls")]
+use crate::backend::redis::{ClientPem, Pem};
 #[cfg(feature = "redis")]
 use crate::backend::redis::{RedisBackend, RedisConfig, config_from_url};
 use crate::driver::{Core, Tuning};
@@ -44,6 +46,8 @@ pub struct LockClientBuilder {
     connect_timeout: Duration,
     response_timeout: Duration,
     max_key_bytes: usize,
+    #[cfg(feature = "tls")]
+    pem: Pem,
 }
 
 enum Store {
@@ -68,6 +72,8 @@ impl LockClientBuilder {
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
             max_key_bytes: 512,
+            #[cfg(feature = "tls")]
+            pem: Pem::default(),
         }
     }
 
@@ -86,6 +92,38 @@ impl LockClientBuilder {
     #[cfg(feature = "redis")]
     pub fn redis_client(self, client: redis::Client) -> Self {
         Self { store: Some(Store::Redis(Box::new(client))), ..self }
+    }
+
+    /// Trusts the servers whose certificates these authorities issued, and no others: one or several
+    /// certificates in PEM. For `rediss://` and `rediss-sentinel://`, sentinels included.
+    ///
+    /// Defaults to the authorities that the machine trusts.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locks = distlock::LockClient::builder()
+    ///     .url("rediss://redis.example:6380/")
+    ///     .tls_root_cert(std::fs::read("/etc/redis/ca.crt")?)
+    ///     .tls_client_cert(std::fs::read("/etc/redis/us.crt")?, std::fs::read("/etc/redis/us.key")?)
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn tls_root_cert(mut self, pem: impl AsRef<[u8]>) -> Self {
+        self.pem.root = Some(pem.as_ref().into());
+        self
+    }
+
+    /// Proves to the servers who we are, where they ask for it: a certificate with its chain, and its
+    /// private key, in PEM. For `rediss://` and `rediss-sentinel://`, sentinels included.
+    ///
+    /// Defaults to none. See [`tls_root_cert`](Self::tls_root_cert) for an example.
+    #[cfg(feature = "tls")]
+    pub fn tls_client_cert(mut self, chain: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
+        let (chain, key) = (chain.as_ref().into(), key.as_ref().into());
+        self.pem.client = Some(ClientPem { chain, key });
+        self
     }
 
     /// Puts `<namespace>:` before every key, so that applications or environments on one server do
@@ -296,11 +334,11 @@ impl LockClientBuilder {
         match scheme {
             "memory" => Ok(Arc::new(MemoryBackend::new(&MemoryStore::new()))),
             #[cfg(feature = "redis")]
-            "redis" | "redis+unix" | "unix" => {
+            "redis" | "rediss" | "redis+unix" | "unix" | "redis-sentinel" | "rediss-sentinel" => {
                 self.redis(config_from_url(url).map_err(|error| config(error.to_string()))?)
             }
             #[cfg(not(feature = "redis"))]
-            "redis" | "redis+unix" | "unix" => {
+            "redis" | "rediss" | "redis+unix" | "unix" | "redis-sentinel" | "rediss-sentinel" => {
                 Err(config(format!("{scheme}: URLs need the feature \"redis\" of distlock")))
             }
             _ => Err(config(format!("{scheme:?} is no known store: {SCHEMES}"))),
@@ -309,8 +347,10 @@ impl LockClientBuilder {
 
     #[cfg(feature = "redis")]
     fn redis(&self, config: RedisConfig) -> Result<Arc<dyn Backend>, LockError> {
+        #[cfg(feature = "tls")]
+        let config = config.secured(&self.pem).map_err(|error| self::config(error.to_string()))?;
         let (connect_timeout, response_timeout) = (self.connect_timeout, self.response_timeout);
-        let config = RedisConfig { connect_timeout, response_timeout, ..config };
+        let config = config.with_timeouts(connect_timeout, response_timeout);
         Ok(Arc::new(RedisBackend::new(config)))
     }
 
@@ -352,4 +392,5 @@ fn config(message: String) -> LockError {
 
 /// So that the attempt's own error comes first: it says more.
 const OWN_TIMEOUT_FIRST: Duration = Duration::from_millis(100);
-const SCHEMES: &str = "use redis://host:port/ or memory:";
+const SCHEMES: &str = "use redis://host:port/, rediss://host:port/, \
+    redis-sentinel://host:port,host:port/service or memory:";

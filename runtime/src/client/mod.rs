@@ -47,6 +47,9 @@ impl LockClient {
     /// | URL | store |
     /// |---|---|
     /// | `redis://[user:password@]host[:port][/db]` | one Redis server (feature `redis`) |
+    /// | `rediss://[user:password@]host[:port][/db]` | the same over TLS (feature `tls`) |
+    /// | `redis-sentinel://[user:password@]host[:port],.../service[/db]` | the master of a service, as the sentinels at these hosts name it (feature `sentinel`) |
+    /// | `rediss-sentinel://...` | the same over TLS (features `sentinel` and `tls`) |
     /// | `memory:` | this process |
     ///
     /// # Cancel safety

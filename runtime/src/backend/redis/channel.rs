@@ -8,6 +8,7 @@ use redis::Value;
 use redis::aio::MultiplexedConnection;
 
 use super::batch::renew_by_slot;
+use super::dial::Reader;
 use super::line::{Line, READING_TIME};
 use super::releases::{self, Releases};
 use super::reply;
@@ -28,6 +29,7 @@ pub(super) struct RedisChannel {
 #[derive(Clone, Debug)]
 pub(super) struct Way {
     connection: MultiplexedConnection,
+    reader: Option<Reader>,
     line: Arc<Line>,
 }
 
@@ -45,10 +47,11 @@ pub(super) enum Hearing {
 impl RedisChannel {
     pub(super) fn new(
         connection: MultiplexedConnection,
+        reader: Option<Reader>,
         line: Arc<Line>,
         hearing: Hearing,
     ) -> Self {
-        Self { way: Way { connection, line }, hearing, releases: Arc::default() }
+        Self { way: Way { connection, reader, line }, hearing, releases: Arc::default() }
     }
 
     pub(super) fn line(&self) -> &Line {
@@ -66,9 +69,11 @@ impl Way {
         R: FnOnce(Value, &str) -> StoreResult<T> + Send,
     {
         let (mut connection, line) = (self.connection.clone(), Arc::clone(&self.line));
+        let reader = self.reader.clone();
         async move {
+            let _at_work_until_the_answer = reader;
             let reply = line.exchange(&mut connection, &request).await?;
-            read(reply, &line.server().address)
+            read(reply, line.address())
         }
     }
 

@@ -3,18 +3,25 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+#[cfg(any(feature = "sentinel", feature = "tls"))]
+use redis::ConnectionAddr;
 use redis::io::tcp::socket2::TcpKeepalive;
-use redis::{Client, IntoConnectionInfo, ProtocolVersion, RedisError};
+use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError};
 
+use super::place::Place;
+#[cfg(feature = "tls")]
+use super::tls::{Pem, Tls};
 use crate::backend::{StoreError, StoreErrorKind, StoreResult};
 
 /// How to reach a server.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisConfig {
-    /// Speaks RESP3: only there a disconnect and a grant come unasked.
-    pub(crate) client: Client,
-    /// Bounds connecting, signing in and subscribing together. 1 second unless set: a second try
-    /// still fits into the default `wait`.
+    pub(super) place: Place,
+    /// Encrypts, where the place asks for it.
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<Tls>,
+    /// Bounds finding the server, connecting, signing in and subscribing together. 1 second unless
+    /// set: a second try still fits into the default `wait`.
     pub(crate) connect_timeout: Duration,
     /// Bounds each request. 1 second unless set: a renewal every third of the default lease has
     /// time for several.
@@ -24,49 +31,144 @@ pub(crate) struct RedisConfig {
 impl RedisConfig {
     /// Takes the server from `source`; protocol and socket settings are the library's.
     pub(crate) fn new(source: impl IntoConnectionInfo) -> Result<Self, RedisError> {
-        let info = source.into_connection_info()?;
-        // The library's name would cost two more commands at each connect, and rights for them.
-        let settings = info
-            .redis_settings()
-            .clone()
-            .set_protocol(ProtocolVersion::RESP3)
-            .set_skip_set_lib_name();
-        let tcp = info
-            .tcp_settings()
-            .clone()
-            .set_nodelay(true)
-            .set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
-        let client = Client::open(info.set_redis_settings(settings).set_tcp_settings(tcp))?;
-        Ok(Self {
-            client,
-            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
-            response_timeout: DEFAULT_RESPONSE_TIMEOUT,
-        })
+        source.into_connection_info().map(|info| Self::at(Place::Fixed(with_our_settings(info))))
     }
 
-    /// The server's address, for messages: it holds no password.
-    pub(super) fn address(&self) -> String {
-        self.client.get_connection_info().addr().to_string()
+    pub(super) fn at(place: Place) -> Self {
+        Self {
+            place,
+            #[cfg(feature = "tls")]
+            tls: None,
+            connect_timeout: DEFAULT_CONNECT_TIMEOUT,
+            response_timeout: DEFAULT_RESPONSE_TIMEOUT,
+        }
+    }
+
+    pub(crate) fn with_timeouts(
+        self,
+        connect_timeout: Duration,
+        response_timeout: Duration,
+    ) -> Self {
+        Self { connect_timeout, response_timeout, ..self }
+    }
+
+    /// Gets what an encrypted connection needs ready, once for all connections.
+    #[cfg(feature = "tls")]
+    pub(crate) fn secured(self, pem: &Pem) -> StoreResult<Self> {
+        let is_ours = |info: &ConnectionInfo| {
+            matches!(info.addr(), ConnectionAddr::TcpTls { insecure: false, tls_params: None, .. })
+        };
+        if self.place.infos().any(is_ours) {
+            return Ok(Self { tls: Some(Tls::new(pem)?), ..self });
+        }
+        if pem.is_empty() {
+            return Ok(self);
+        }
+        let text = "certificates are set, but the store is not asked for TLS: write rediss:// or \
+                    rediss-sentinel://";
+        Err(StoreError::new(StoreErrorKind::Refused, text))
     }
 }
 
-/// Reads `redis://[user:password@]host[:port][/database]` or `unix:///path[?db=..&user=..&pass=..]`.
+/// Speaks RESP3: only there a disconnect and a grant come unasked.
+pub(super) fn with_our_settings(info: ConnectionInfo) -> ConnectionInfo {
+    // The library's name would cost two more commands at each connect, and rights for them.
+    let settings =
+        info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+    let tcp = info
+        .tcp_settings()
+        .clone()
+        .set_nodelay(true)
+        .set_keepalive(TcpKeepalive::new().with_time(KEEPALIVE));
+    info.set_redis_settings(settings).set_tcp_settings(tcp)
+}
+
+/// The same server over TLS.
+#[cfg(any(feature = "sentinel", feature = "tls"))]
+pub(super) fn over_tls(info: ConnectionInfo) -> ConnectionInfo {
+    let ConnectionAddr::Tcp(host, port) = info.addr().clone() else { return info };
+    info.set_addr(ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None })
+}
+
+/// Reads `redis://[user:password@]host[:port][/database]`, the same with `rediss://` for TLS,
+/// `unix:///path[?db=..&user=..&pass=..]`, or
+/// `redis-sentinel://[user:password@]host[:port],.../service[/database]`.
 pub(crate) fn config_from_url(url: &str) -> StoreResult<RedisConfig> {
-    RedisConfig::new(url).map_err(|error| {
-        let detail = error.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
-        let reason = error.to_string();
-        // The crate's text ends in the error's kind, which tells the user nothing.
-        let reason = reason.split(" - ").next().unwrap_or_default().to_lowercase();
-        StoreError::new(
-            StoreErrorKind::Refused,
-            format!(
-                "cannot use the url {:?}: {reason}{detail}: write \
-                 redis://[user:password@]host[:port][/database], with special characters in user \
-                 and password percent-encoded",
-                masked(url)
-            ),
-        )
-    })
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
+    match scheme {
+        "redis-sentinel" | "rediss-sentinel" => from_sentinel_url(url, scheme, rest),
+        "rediss" | "valkeys" => from_tls_url(url, rest),
+        _ => RedisConfig::new(url).map_err(|error| {
+            let form = "redis://[user:password@]host[:port][/database]";
+            unusable(url, &reason(&error), form)
+        }),
+    }
+}
+
+#[cfg(feature = "tls")]
+fn from_tls_url(url: &str, rest: &str) -> StoreResult<RedisConfig> {
+    let form = "rediss://[user:password@]host[:port][/database]";
+    if rest.contains('#') {
+        let reason = "there is no TLS without a check of the server here: name its CA by the \
+                      builder's tls_root_cert, and a # in a password as %23";
+        return Err(unusable(url, reason, form));
+    }
+    // The client crate knows the scheme only with TLS of its own.
+    let info = format!("redis://{rest}").into_connection_info();
+    let info = info.map_err(|error| unusable(url, &reason(&error), form))?;
+    Ok(RedisConfig::at(Place::Fixed(over_tls(with_our_settings(info)))))
+}
+
+#[cfg(not(feature = "tls"))]
+fn from_tls_url(url: &str, _rest: &str) -> StoreResult<RedisConfig> {
+    Err(no_feature(url, "tls"))
+}
+
+#[cfg(feature = "sentinel")]
+fn from_sentinel_url(url: &str, scheme: &str, rest: &str) -> StoreResult<RedisConfig> {
+    #[cfg(not(feature = "tls"))]
+    if scheme == "rediss-sentinel" {
+        return Err(no_feature(url, "tls"));
+    }
+    let sentinels = super::sentinel::Sentinels::read(rest, scheme == "rediss-sentinel");
+    let sentinels = sentinels.map_err(|reason| {
+        let form = format!(
+            "{scheme}://[user:password@]host[:port],.../service[/database]\
+             [?sentinel_user=..&sentinel_password=..&sentinel_tls=yes|no]"
+        );
+        unusable(url, &reason, &form)
+    })?;
+    Ok(RedisConfig::at(Place::Sentinels(sentinels)))
+}
+
+#[cfg(not(feature = "sentinel"))]
+fn from_sentinel_url(url: &str, _scheme: &str, _rest: &str) -> StoreResult<RedisConfig> {
+    Err(no_feature(url, "sentinel"))
+}
+
+#[cfg(not(all(feature = "tls", feature = "sentinel")))]
+fn no_feature(url: &str, feature: &str) -> StoreError {
+    let scheme = url.split(':').next().unwrap_or_default();
+    let text = format!("{scheme}: URLs need the feature {feature:?} of distlock");
+    StoreError::new(StoreErrorKind::Refused, text)
+}
+
+fn unusable(url: &str, reason: &str, form: &str) -> StoreError {
+    let url = masked(url);
+    StoreError::new(
+        StoreErrorKind::Refused,
+        format!(
+            "cannot use the url {url:?}: {reason}: write {form}, with special characters in user \
+             and password percent-encoded"
+        ),
+    )
+}
+
+/// The crate's text ends in the error's kind, which tells the user nothing.
+pub(super) fn reason(error: &RedisError) -> String {
+    let detail = error.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
+    let reason = error.to_string();
+    format!("{}{detail}", reason.split(" - ").next().unwrap_or_default().to_lowercase())
 }
 
 /// The URL without what may be a password, also where it is no URL at all.
@@ -99,7 +201,7 @@ fn masked_pair(pair: &str) -> Cow<'_, str> {
 }
 
 /// What in the query of a URL is no secret.
-const SHOWN: [&str; 3] = ["db", "protocol", "user"];
+const SHOWN: [&str; 5] = ["db", "protocol", "sentinel_tls", "sentinel_user", "user"];
 const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const DEFAULT_RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 const KEEPALIVE: Duration = Duration::from_secs(10);
@@ -112,8 +214,8 @@ mod tests {
     fn a_url_gives_user_password_database_and_always_resp3() {
         let config =
             config_from_url("redis://app:p%40ss@db.example:6380/2?protocol=resp2").unwrap();
-        let info = config.client.get_connection_info();
-        assert_eq!(config.address(), "db.example:6380");
+        let info = only(&config);
+        assert_eq!(info.addr().to_string(), "db.example:6380");
         assert_eq!(info.redis_settings().username(), Some("app"));
         assert_eq!(info.redis_settings().password(), Some("p@ss"));
         assert_eq!(info.redis_settings().db(), 2);
@@ -125,8 +227,33 @@ mod tests {
     #[test]
     fn a_url_can_name_a_unix_socket() {
         let config = config_from_url("unix:///run/redis.sock?db=3&pass=secret").unwrap();
-        assert_eq!(config.address(), "/run/redis.sock");
-        assert_eq!(config.client.get_connection_info().redis_settings().db(), 3);
+        let info = only(&config);
+        assert_eq!(info.addr().to_string(), "/run/redis.sock");
+        assert_eq!(info.redis_settings().db(), 3);
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_url_can_ask_for_tls_but_not_for_tls_without_a_check() {
+        let config = config_from_url("rediss://app:p%40ss@db.example/2").unwrap();
+        let info = only(&config);
+        assert!(matches!(info.addr(), ConnectionAddr::TcpTls { insecure: false, .. }));
+        assert_eq!(info.addr().to_string(), "db.example:6379");
+        assert_eq!(info.redis_settings().db(), 2);
+        let error = config_from_url("rediss://:secret@db.example/#insecure").unwrap_err();
+        assert!(error.message.contains("tls_root_cert"), "{error}");
+        assert!(!error.message.contains("secret@"), "{error}");
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn a_url_with_tls_names_the_missing_feature() {
+        let error = config_from_url("rediss://:secret@db.example/").unwrap_err();
+        assert_eq!(&*error.message, "rediss: URLs need the feature \"tls\" of distlock");
+    }
+
+    fn only(config: &RedisConfig) -> &ConnectionInfo {
+        config.place.infos().next().unwrap()
     }
 
     #[test]

@@ -1,57 +1,97 @@
 //! Opening a connection.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, ErrorKind, RedisError, RedisResult, ServerErrorKind};
+use redis::{AsyncConnectionConfig, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
 use super::channel::{Hearing, RedisChannel};
+use super::dial::Reader;
 use super::error;
+use super::greeting::{Greeting, evicting_policy};
 use super::line::{Duty, Ear, Line, within};
+use super::place::Found;
 use super::script;
 use super::server::Server;
 use crate::backend::{StoreError, StoreErrorKind, StoreResult};
+use crate::telemetry;
 
-/// Connects, signs in, hands the scripts over, and subscribes to `name` if there is one: all within
-/// the connect time-out.
+/// Finds the server, connects, signs in, hands the scripts over, and subscribes to `name` if there is
+/// one: all within the connect time-out.
 pub(super) async fn connect(
     server: &Arc<Server>,
     duty: Duty,
     name: Option<&Arc<str>>,
 ) -> StoreResult<RedisChannel> {
-    let line = Arc::new(Line::new(Arc::clone(server), duty));
     let limit = server.config.connect_timeout;
-    let (connection, hearing) = match within(limit, pin!(attempt(server, &line, name))).await {
-        Some(Ok(connected)) => connected,
-        Some(Err(error)) => return Err(error::explain(&error, &server.address)),
-        None => {
-            let message = format!("redis at {} did not let us in within {limit:?}", server.address);
-            return Err(StoreError::new(StoreErrorKind::Unavailable, message));
-        }
+    let address = OnceLock::new();
+    let opening = async {
+        let found = server.config.place.find(&server.dialer, limit).await?;
+        let address = address.get_or_init(|| Arc::clone(&found.address));
+        let line = Arc::new(Line::new(Arc::clone(server), &found, duty));
+        let opened = attempt(server, &found, &line, name).await;
+        let opened = opened.map_err(|error| error::explain(&error, address))?;
+        opened.check(server, address)?;
+        Ok((opened, line))
     };
+    let (opened, line) = within(limit, pin!(opening)).await.unwrap_or_else(|| {
+        let address = address.get().unwrap_or(&server.name);
+        let message = format!("redis at {address} did not let us in within {limit:?}");
+        Err(StoreError::new(StoreErrorKind::Unavailable, message))
+    })?;
     line.mark_subscribed();
     // It may have ended since; then nobody was told yet.
     line.check()?;
-    Ok(RedisChannel::new(connection, line, hearing))
+    #[cfg(feature = "sentinel")]
+    if let super::place::Place::Sentinels(sentinels) = &server.config.place {
+        super::sentinel::Watch::add(server, sentinels, &line);
+    }
+    let Opened { connection, reader, hearing, .. } = opened;
+    Ok(RedisChannel::new(connection, reader, line, hearing))
+}
+
+struct Opened {
+    connection: MultiplexedConnection,
+    reader: Option<Reader>,
+    greeting: Greeting,
+    hearing: Hearing,
+}
+
+impl Opened {
+    /// Whether it is a server that locks can be asked of.
+    fn check(&self, server: &Server, address: &str) -> StoreResult<()> {
+        if self.greeting.is_sentinel {
+            let text = format!(
+                "redis at {address} is a sentinel: write redis-sentinel://{address}/service (needs \
+                 the feature \"sentinel\")"
+            );
+            return Err(StoreError::new(StoreErrorKind::Refused, text));
+        }
+        if self.greeting.is_replica && server.config.place.wants_master() {
+            let text = format!("redis at {address} is a replica: there is no master yet");
+            return Err(StoreError::new(StoreErrorKind::Unavailable, text));
+        }
+        Ok(())
+    }
 }
 
 async fn attempt(
     server: &Server,
+    found: &Found,
     line: &Arc<Line>,
     name: Option<&Arc<str>>,
-) -> RedisResult<(MultiplexedConnection, Hearing)> {
+) -> RedisResult<Opened> {
     // The time-outs are ours: the crate's do not cover what we need bounded.
     let options = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_pipeline_buffer_size(PIPELINE_BUFFER)
         .set_push_sender(Ear(Arc::clone(line)));
-    let connecting = server.config.client.get_multiplexed_async_connection_with_config(&options);
-    let mut connection = connecting.await?;
+    let (mut connection, reader) = server.dialer.dial(&found.info, &options).await?;
     // From here on the reading task alone has the ear, so that its end is noticed.
     drop(options);
-    load_scripts(&mut connection).await?;
+    let greeting = introduce(server, &mut connection, &found.address).await?;
     let hearing = match name {
         None => Hearing::NotListening,
         Some(name) => match connection.subscribe(&**name).await {
@@ -60,17 +100,38 @@ async fn attempt(
             Err(error) => return Err(error),
         },
     };
-    Ok((connection, hearing))
+    Ok(Opened { connection, reader, greeting, hearing })
 }
 
+/// Loads the scripts and asks what the server is, in one round trip.
+///
 /// A script that is first sent in full when it is first needed leaves its turn among the requests;
-/// loading them all now keeps that rare. A server that refuses this gets them in full.
-async fn load_scripts(connection: &mut MultiplexedConnection) -> RedisResult<()> {
-    let mut loading = redis::pipe();
+/// loading them all now keeps that rare. A server that refuses this gets them in full. Once for a
+/// client it is also asked what it does when its memory is full; where that is refused nobody knows.
+async fn introduce(
+    server: &Server,
+    connection: &mut MultiplexedConnection,
+    address: &str,
+) -> RedisResult<Greeting> {
+    let mut introduction = redis::pipe();
+    introduction.cmd("HELLO").arg(3);
     for command in script::ALL.iter().map(|script| script.load()) {
-        loading.add_command(command);
+        introduction.add_command(command);
     }
-    connection.send_packed_commands(&loading, 0, script::ALL.len()).await.map(drop)
+    if server.wants_eviction() {
+        introduction.cmd("INFO").arg("memory");
+    }
+    let count = introduction.len();
+    let replies = connection.send_packed_commands(&introduction, 0, count).await?;
+    let greeting = Greeting::read(replies.first().unwrap_or(&Value::Nil));
+    server.greeted(&greeting);
+    if let Some(memory) = replies.get(1 + script::ALL.len())
+        && server.mark_eviction()
+        && let Some(policy) = evicting_policy(memory)
+    {
+        telemetry::may_evict(address, &policy);
+    }
+    Ok(greeting)
 }
 
 fn is_forbidden(error: &RedisError) -> bool {

@@ -8,6 +8,10 @@ use crate::backend::{StoreError, StoreErrorKind};
 pub(super) fn explain(error: &RedisError, address: &str) -> StoreError {
     use StoreErrorKind::{Foreign, Refused, Unavailable};
 
+    #[cfg(feature = "tls")]
+    if let Some(explained) = super::tls::explain(error, address) {
+        return explained;
+    }
     let (kind, message) = match (code(error), error.kind()) {
         ("WRONGTYPE", _) => (
             Foreign,
@@ -96,7 +100,7 @@ pub(super) fn is_syntax_error(error: &RedisError) -> bool {
 
 /// The server's code. Redis before 7.0 wraps the error of a command in a script: as `ERR Error
 /// running script` if the script failed of it, as `@user_script` if the script handed it on.
-fn code(error: &RedisError) -> &str {
+pub(super) fn code(error: &RedisError) -> &str {
     let code = error.code().unwrap_or_default();
     let detail = error.detail().unwrap_or_default();
     let from_script = match code {

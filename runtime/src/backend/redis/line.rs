@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use super::error;
 use super::news;
+use super::place::Found;
 use super::request::{Request, Role};
 use super::runtimes::Runtimes;
 use super::server::Server;
@@ -24,6 +25,11 @@ use crate::clock::{Clock, Timestamp};
 /// What a connection's channel and its reading task know of each other.
 pub(super) struct Line {
     server: Arc<Server>,
+    /// Where it leads, for messages.
+    address: Arc<str>,
+    /// How many times the server had moved when it was found there.
+    #[cfg_attr(not(feature = "sentinel"), expect(dead_code))]
+    epoch: u64,
     duty: Duty,
     /// Why it is of no more use; set once.
     closed: OnceLock<String>,
@@ -61,10 +67,28 @@ struct UnderWay<'a> {
 pub(super) struct Ear(pub(super) Arc<Line>);
 
 impl Line {
-    pub(super) fn new(server: Arc<Server>, duty: Duty) -> Self {
+    pub(super) fn new(server: Arc<Server>, found: &Found, duty: Duty) -> Self {
         let pulse =
             Pulse { unanswered: 0, silence: Duration::ZERO, counted: Timestamp::NOW, endings: 0 };
-        Self { server, duty, closed: OnceLock::new(), pulse: Mutex::new(pulse) }
+        let (address, epoch) = (Arc::clone(&found.address), found.epoch);
+        Self { server, address, epoch, duty, closed: OnceLock::new(), pulse: Mutex::new(pulse) }
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    #[cfg(feature = "sentinel")]
+    pub(super) fn is_listening(&self) -> bool {
+        matches!(self.duty, Duty::Listening { .. })
+    }
+
+    /// Closes it if the server moved after it was opened.
+    #[cfg(feature = "sentinel")]
+    pub(super) fn outdated_by(&self, found: &Found) {
+        if found.epoch > self.epoch && found.address != self.address {
+            self.close(&format!("the sentinels name another server by now: {}", found.address));
+        }
     }
 
     pub(super) fn server(&self) -> &Arc<Server> {
@@ -79,7 +103,7 @@ impl Line {
     pub(super) fn check(&self) -> StoreResult<()> {
         self.closed.get().map_or(Ok(()), |reason| {
             let message =
-                format!("the connection to redis at {} was closed: {reason}", self.server.address);
+                format!("the connection to redis at {} was closed: {reason}", self.address);
             Err(StoreError::new(StoreErrorKind::Unavailable, message))
         })
     }
@@ -127,7 +151,7 @@ impl Line {
         if error::is_cross_slot(error) {
             self.server.mark_clustered();
         }
-        let explained = error::explain(error, &self.server.address);
+        let explained = error::explain(error, &self.address);
         if error::ends_connection(error) {
             self.close(&explained.message);
         }
@@ -187,7 +211,7 @@ impl Line {
 
     fn silent(&self) -> StoreError {
         let limit = self.server.config.response_timeout;
-        let message = format!("redis at {} did not answer within {limit:?}", self.server.address);
+        let message = format!("redis at {} did not answer within {limit:?}", self.address);
         StoreError::new(StoreErrorKind::Unavailable, message)
     }
 
@@ -195,7 +219,7 @@ impl Line {
         let message = format!(
             "redis at {} did not know the script; the request was not sent again, since a release \
              had followed it",
-            self.server.address
+            self.address
         );
         StoreError::new(StoreErrorKind::Unavailable, message)
     }
@@ -252,7 +276,7 @@ impl Drop for UnderWay<'_> {
         let is_dead = pulse.unanswered >= UNANSWERED_TO_CLOSE && pulse.silence >= limit;
         drop(pulse);
         if is_dead {
-            let address = &self.line.server.address;
+            let address = &self.line.address;
             self.line.close(&format!("redis at {address} did not answer for {limit:?}"));
         }
     }
@@ -261,7 +285,7 @@ impl Drop for UnderWay<'_> {
 impl fmt::Debug for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Line")
-            .field("address", &self.server.address)
+            .field("address", &self.address)
             .field("closed", &self.closed.get())
             .finish_non_exhaustive()
     }

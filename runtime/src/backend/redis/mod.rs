@@ -5,7 +5,7 @@
 //!
 //! A client has one connection for each runtime that calls it (`runtimes`) and one that listens,
 //! for the driver. Each is a `line`, on which a `request` is exchanged for a `reply`; what comes
-//! unasked is `news`.
+//! unasked is `news`. Where the server is (`place`) is found out anew for each connection.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -23,20 +23,29 @@ mod batch;
 mod channel;
 mod config;
 mod connect;
+mod dial;
 mod error;
+mod greeting;
 mod line;
 mod news;
+mod place;
 mod releases;
 mod reply;
 mod request;
 mod runtimes;
 mod script;
+#[cfg(feature = "sentinel")]
+mod sentinel;
 mod server;
 mod slot;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub(crate) use self::config::{RedisConfig, config_from_url};
+#[cfg(feature = "tls")]
+pub(crate) use self::tls::{ClientPem, Pem};
 
 /// One client's way to a server.
 #[derive(Debug)]

@@ -1,34 +1,70 @@
 //! What all connections of a client know of their server.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::config::RedisConfig;
+use super::dial::Dialer;
+use super::greeting::Greeting;
+#[cfg(feature = "sentinel")]
+use super::sentinel::Watch;
 
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) config: RedisConfig,
-    /// For messages.
-    pub(super) address: Arc<str>,
-    /// Set once the server turned out to be older than Redis 7.
-    old: OnceLock<()>,
+    pub(super) dialer: Dialer,
+    /// For messages, where no connection is open.
+    pub(super) name: Arc<str>,
+    /// What the server last called itself: after a failover it may be another version.
+    version: Mutex<String>,
+    /// Whether the server is older than Redis 7, as far as is known. Orders nothing: whoever reads it
+    /// too early asks in words that the server does not know, and is told so.
+    old: AtomicBool,
     /// Set once the server turned out to take one hash slot a script.
     clustered: OnceLock<()>,
+    /// Set once the server was asked what it does when its memory is full.
+    asked_for_eviction: OnceLock<()>,
+    #[cfg(feature = "sentinel")]
+    pub(super) watch: Watch,
 }
 
 impl Server {
     pub(super) fn new(config: RedisConfig) -> Self {
-        let address = config.address().into();
-        Self { config, address, old: OnceLock::new(), clustered: OnceLock::new() }
+        let dialer = Dialer {
+            #[cfg(feature = "tls")]
+            tls: config.tls.clone(),
+        };
+        Self {
+            name: config.place.name().into(),
+            dialer,
+            config,
+            version: Mutex::default(),
+            old: AtomicBool::new(false),
+            clustered: OnceLock::new(),
+            asked_for_eviction: OnceLock::new(),
+            #[cfg(feature = "sentinel")]
+            watch: Watch::default(),
+        }
+    }
+
+    /// Takes note of what the server says of itself.
+    pub(super) fn greeted(&self, greeting: &Greeting) {
+        // One assignment each: whole at any time.
+        let mut version = self.version.lock().unwrap_or_else(PoisonError::into_inner);
+        // The same one may have turned out to be older than it says, as something in front of it.
+        if *version != greeting.version {
+            version.clone_from(&greeting.version);
+            self.old.store(greeting.is_old, Ordering::Relaxed);
+        }
     }
 
     /// Whether it takes a lock and names the owner in one command, as far as is known.
     pub(super) fn sets_and_gets(&self) -> bool {
-        self.old.get().is_none()
+        !self.old.load(Ordering::Relaxed)
     }
 
     pub(super) fn mark_old(&self) {
-        // Set once; a second connection that finds it out too means the same.
-        let _ = self.old.set(());
+        self.old.store(true, Ordering::Relaxed);
     }
 
     /// Whether the keys of one script must share a slot, as far as is known.
@@ -38,5 +74,15 @@ impl Server {
 
     pub(super) fn mark_clustered(&self) {
         let _ = self.clustered.set(());
+    }
+
+    /// Whether nobody asked yet what happens when the server's memory is full.
+    pub(super) fn wants_eviction(&self) -> bool {
+        self.asked_for_eviction.get().is_none()
+    }
+
+    /// That question is answered, be it by a refusal. True the first time.
+    pub(super) fn mark_eviction(&self) -> bool {
+        self.asked_for_eviction.set(()).is_ok()
     }
 }
