@@ -14,6 +14,7 @@ mod process;
 mod proxy;
 mod redis_server;
 mod resp;
+mod sentinel;
 mod stores;
 mod witness;
 
@@ -22,5 +23,6 @@ pub(crate) use eventually::{eventually, unique_key};
 pub(crate) use process::{Orders, Process};
 pub(crate) use proxy::{Gate, Proxy};
 pub(crate) use redis_server::{Data, RedisServer};
+pub(crate) use sentinel::{SentinelOptions, SentinelSetup};
 pub(crate) use stores::{Store, on_every_store};
 pub(crate) use witness::{BodyReporter, Reporter, Testimony, Witness};
