@@ -128,6 +128,15 @@ impl Watchdog {
         self.schedule(id);
     }
 
+    /// The connection to the store ended: what it confirmed so far may not be known where the next one
+    /// leads.
+    pub(crate) fn interrupted(&mut self, now: Timestamp) {
+        for (id, watched) in &mut self.holds {
+            watched.hold.doubt(now);
+            self.due.set(&mut watched.due, *id, watched.hold.next_look());
+        }
+    }
+
     /// The driver died with its answers: what was under way is tried again.
     pub(crate) fn restart(&mut self, now: Timestamp) {
         for (id, watched) in &mut self.holds {

@@ -115,7 +115,8 @@ pub(crate) trait Events: Send + Sync {
     /// `claim`.
     fn next_in_line(&self, key: &str, owner: &str, claim: Duration);
 
-    /// Events may have been missed: everything that waits for one must be verified.
+    /// Events may have been missed, and the store may have become another one: what waits and what is
+    /// held must be verified.
     fn interrupted(&self);
 }
 

@@ -358,7 +358,11 @@ impl Events for Core {
     }
 
     fn interrupted(&self) {
-        self.note_news(|state| state.waiting.interrupted());
+        let now = self.now();
+        self.note_news(|state| {
+            state.waiting.interrupted();
+            state.watchdog.interrupted(now);
+        });
     }
 }
 

@@ -123,6 +123,15 @@ impl Hold {
         self.renew_at = now + pause;
     }
 
+    /// The store that confirmed it may be another one now, or have lost it: it is asked at once.
+    pub(crate) fn doubt(&mut self, now: Timestamp) {
+        // What is under way, or failed already, is tried again in its own time: a store that comes and
+        // goes must not be asked without a pause.
+        if !self.renewing && self.failures == 0 {
+            self.renew_at = self.renew_at.min(now);
+        }
+    }
+
     /// What to do at `now`.
     pub(crate) fn step(&mut self, now: Timestamp) -> Step {
         if now >= self.limit {
@@ -195,6 +204,19 @@ mod tests {
         let Step::Wait(next) = hold.step(at(0)) else { panic!("nothing is due yet") };
         assert_eq!(next.since(at(0)), LEASE / 3);
         assert_eq!(hold.step(next), Step::Renew(LEASE));
+    }
+
+    #[test]
+    fn store_in_doubt_is_asked_at_once_but_only_once() {
+        let mut hold = hold_from(at(0), None);
+        hold.doubt(at(100));
+        assert_eq!(hold.step(at(100)), Step::Renew(LEASE));
+
+        hold.doubt(at(110));
+        hold.failed(at(120));
+        hold.doubt(at(121));
+
+        assert!(matches!(hold.step(at(121)), Step::Wait(next) if next > at(200)));
     }
 
     #[test]
