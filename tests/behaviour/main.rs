@@ -98,6 +98,7 @@ mod processes;
 mod reentrancy;
 mod release;
 mod runtimes;
+mod sentinel;
 mod server;
 mod several_keys;
 mod shutdown;

@@ -224,9 +224,7 @@ impl SentinelSetup {
             let replicas: Vec<HashMap<String, String>> =
                 self.run(sentinel.port, false, &replicas).unwrap_or_default();
             let ready = replicas.iter().filter(|replica| {
-                replica["flags"] == "slave"
-                    && replica["master-link-status"] == "ok"
-                    && replica["slave-repl-offset"] != "0"
+                replica["flags"] == "slave" && replica["master-link-status"] == "ok"
             });
             quorum && ready.count() == SERVERS - 1
         };

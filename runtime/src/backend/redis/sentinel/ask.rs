@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ConnectionInfo, RedisError, RedisResult, Value};
 
-use super::super::dial::{Dialer, Reader};
+use super::super::dial::Dialer;
 use super::super::error;
 use super::Named;
 use crate::backend::{StoreError, StoreErrorKind};
@@ -31,7 +31,7 @@ impl Answer {
 pub(super) async fn ask_once(dialer: &Dialer, sentinel: &ConnectionInfo, service: &str) -> Answer {
     let answer = async {
         // The reader lives as long as the question.
-        let (mut connection, _reader) = connect(dialer, sentinel).await?;
+        let (mut connection, _reader) = dialer.dial(sentinel, &options()).await?;
         match ask(&mut connection, service).await? {
             Some(named) => Ok(Answer::Named(named)),
             None => Ok(Answer::Unknown(services(&mut connection).await)),
@@ -40,14 +40,9 @@ pub(super) async fn ask_once(dialer: &Dialer, sentinel: &ConnectionInfo, service
     answer.await.unwrap_or_else(|error| Answer::Failed(explain(&error, sentinel)))
 }
 
-pub(super) async fn connect(
-    dialer: &Dialer,
-    sentinel: &ConnectionInfo,
-) -> RedisResult<(MultiplexedConnection, Option<Reader>)> {
-    // The time-outs are ours.
-    let options =
-        AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    dialer.dial(sentinel, &options).await
+/// The time-outs are ours.
+pub(super) fn options() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None)
 }
 
 /// The master of `service`; nothing if the sentinel does not know the service.

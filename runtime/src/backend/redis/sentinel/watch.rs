@@ -1,23 +1,26 @@
 //! A look at the sentinels while connections are open.
 //!
-//! A master that was replaced closes its connections or answers READONLY, unless it was cut off from
-//! the sentinels and not from us: then it goes on granting locks that the new master grants too. So
-//! every sentinel is asked once a second, and as soon as one names another master of a later epoch,
-//! which only a vote of a majority can give it, what leads to the earlier one is closed. Where all
-//! sentinels are out of reach nobody can tell; there `min-replicas-to-write` on the servers helps.
+//! A master that died closes its connections. One that was replaced on an operator's order goes on for
+//! some seconds until it is made a replica, and one that was cut off from the sentinels and not from us
+//! until it is found again: both grant locks that the new master grants too. So every sentinel is asked
+//! as soon as it announces a promotion, and once a second, since an announcement may be missed or
+//! forbidden. When one names another master of a later epoch, which only a vote of a majority can give
+//! it, what leads to the earlier one is closed. Where all sentinels are out of reach nobody can tell;
+//! there `min-replicas-to-write` on the servers helps.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use redis::ConnectionInfo;
+use redis::{ConnectionInfo, PushInfo, RedisError};
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::super::line::{Line, within};
 use super::super::server::Server;
 use super::Sentinels;
-use super::ask::{ask, connect};
+use super::ask::{ask, options};
 
 /// The open connections of a client, and whether they are watched over.
 #[derive(Debug, Default)]
@@ -92,7 +95,18 @@ impl Running {
     /// Asks one sentinel again and again, until it does not answer or nobody needs to know.
     async fn follow(&self, sentinel: &ConnectionInfo) -> Option<()> {
         let config = &self.server.config;
-        let connecting = connect(&self.server.dialer, sentinel);
+        let news = Arc::new(Notify::new());
+        let heard = Arc::clone(&news);
+        let options = options().set_push_sender(move |_: PushInfo| {
+            heard.notify_one();
+            Ok::<_, RedisError>(())
+        });
+        let connecting = async {
+            let (mut connection, reader) = self.server.dialer.dial(sentinel, &options).await?;
+            // Forbidden, it goes by the clock alone.
+            let _ = connection.subscribe(&ANNOUNCEMENTS[..]).await;
+            Ok::<_, RedisError>((connection, reader))
+        };
         let (mut connection, _reader) = within(config.connect_timeout, pin!(connecting)).await?.ok()?;
         while self.is_needed() {
             let asking = ask(&mut connection, &self.sentinels.service);
@@ -101,7 +115,10 @@ impl Running {
             for line in self.server.watch.open_lines() {
                 line.outdated_by(&found);
             }
-            sleep(EVERY).await;
+            tokio::select! {
+                () = news.notified() => {}
+                () = sleep(EVERY) => {}
+            }
         }
         Some(())
     }
@@ -114,3 +131,5 @@ impl Drop for Running {
 }
 
 const EVERY: Duration = Duration::from_secs(1);
+/// The sentinel that leads a failover knows first, the others by its word.
+const ANNOUNCEMENTS: [&str; 2] = ["+promoted-slave", "+switch-master"];
