@@ -102,5 +102,7 @@ mod sentinel;
 mod server;
 mod several_keys;
 mod shutdown;
+#[cfg(feature = "tls")]
+mod tls;
 mod waiting;
 mod wire;

@@ -20,6 +20,7 @@ mod witness;
 
 pub(crate) use commands::{CommandLog, Mark};
 pub(crate) use eventually::{eventually, unique_key};
+pub(crate) use port::free_port;
 pub(crate) use process::{Orders, Process};
 pub(crate) use proxy::{Gate, Proxy};
 pub(crate) use redis_server::{Data, RedisServer};

@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 
+use redis::ConnectionAddr::TcpTls;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
@@ -25,21 +26,18 @@ pub(super) async fn connect(
     name: Option<&Arc<str>>,
 ) -> StoreResult<RedisChannel> {
     let limit = server.config.connect_timeout;
-    let address = OnceLock::new();
+    let place = OnceLock::new();
     let opening = async {
         let found = server.config.place.find(&server.dialer, limit).await?;
-        let address = address.get_or_init(|| Arc::clone(&found.address));
-        let line = Arc::new(Line::new(Arc::clone(server), &found, duty));
-        let opened = attempt(server, &found, &line, name).await;
-        let opened = opened.map_err(|error| error::explain(&error, address))?;
-        opened.check(server, address)?;
+        let found = place.get_or_init(|| found);
+        let line = Arc::new(Line::new(Arc::clone(server), found, duty));
+        let opened = attempt(server, found, &line, name).await;
+        let opened = opened.map_err(|error| error::explain(&error, &found.address))?;
+        opened.check(server, &found.address)?;
         Ok((opened, line))
     };
-    let (opened, line) = within(limit, pin!(opening)).await.unwrap_or_else(|| {
-        let address = address.get().unwrap_or(&server.name);
-        let message = format!("redis at {address} did not let us in within {limit:?}");
-        Err(StoreError::new(StoreErrorKind::Unavailable, message))
-    })?;
+    let opened = within(limit, pin!(opening)).await;
+    let (opened, line) = opened.unwrap_or_else(|| Err(late(server, place.get())))?;
     line.mark_subscribed();
     // It may have ended since; then nobody was told yet.
     line.check()?;
@@ -49,6 +47,16 @@ pub(super) async fn connect(
     }
     let Opened { connection, reader, hearing, .. } = opened;
     Ok(RedisChannel::new(connection, reader, line, hearing))
+}
+
+fn late(server: &Server, found: Option<&Found>) -> StoreError {
+    let limit = server.config.connect_timeout;
+    let address = found.map_or(&server.name, |found| &found.address);
+    // A server that expects clear text waits for more of what it does not understand.
+    let is_tls = found.is_some_and(|found| matches!(found.info.addr(), TcpTls { .. }));
+    let hint = if is_tls { ": does it speak TLS on this port?" } else { "" };
+    let message = format!("redis at {address} did not let us in within {limit:?}{hint}");
+    StoreError::new(StoreErrorKind::Unavailable, message)
 }
 
 struct Opened {

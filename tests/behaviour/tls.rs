@@ -1,0 +1,178 @@
+//! Encrypted connections: with a private authority, with a certificate of our own, and with what is
+//! wrong about either.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock::{LockClient, LockClientBuilder, LockErrorKind};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair,
+};
+use tempfile::TempDir;
+
+use crate::common::{LockText, queued_at};
+use crate::support::{RedisServer, free_port, unique_key};
+
+/// An authority.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key, in PEM.
+struct Identity {
+    certificate: String,
+    key: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// A certificate for these names and addresses.
+    fn issue(&self, names: &[&str]) -> Identity {
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap().pem();
+        Identity { certificate, key: key.serialize_pem() }
+    }
+}
+
+/// A server that speaks TLS on `port`, and in clear on another one for the test.
+struct TlsServer {
+    server: Arc<RedisServer>,
+    port: u16,
+    _files: TempDir,
+}
+
+impl TlsServer {
+    /// `clients`: whether they have to prove who they are.
+    fn start(authority: &Authority, identity: &Identity, clients: &str) -> Self {
+        let files = TempDir::with_prefix("distlock-tls-").unwrap();
+        let file = |name: &str, text: &str| {
+            let path = files.path().join(name);
+            fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let port = free_port();
+        let server = RedisServer::with_arguments(&[
+            "--tls-port",
+            &port.to_string(),
+            "--tls-ca-cert-file",
+            &file("ca.crt", &authority.pem()),
+            "--tls-cert-file",
+            &file("us.crt", &identity.certificate),
+            "--tls-key-file",
+            &file("us.key", &identity.key),
+            "--tls-auth-clients",
+            clients,
+        ]);
+        Self { server: Arc::new(server), port, _files: files }
+    }
+
+    fn url(&self) -> String {
+        format!("rediss://127.0.0.1:{}/", self.port)
+    }
+}
+
+fn trusting(url: &str, authority: &Authority) -> LockClientBuilder {
+    LockClient::builder().url(url).tls_root_cert(authority.pem())
+}
+
+async fn refused(builder: LockClientBuilder) -> String {
+    let error = builder.connect().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+    error.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_passes_on_over_tls_with_a_private_authority() {
+    let authority = Authority::new("ours");
+    let server = TlsServer::start(&authority, &authority.issue(&["127.0.0.1"]), "no");
+    let [first, second] = [(); 2].map(|()| trusting(&server.url(), &authority).build().unwrap());
+    let key = unique_key("tls");
+    let guard = first.on(&key).acquire().await.unwrap();
+    let waiter = tokio::spawn({
+        let key = key.clone();
+        async move { second.on(&key).wait(Duration::from_secs(20)).acquire().await }
+    });
+    queued_at(&server.server, &key, 1).await;
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+
+    // And again after the connection is gone.
+    let mut administrator = server.server.connection().await;
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg("KILL").arg("TYPE").arg("normal").exec_async(&mut administrator).await.unwrap();
+    first.on(&key).acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn client_proves_who_it_is_where_it_has_to() {
+    let (authority, other) = (Authority::new("ours"), Authority::new("theirs"));
+    let server = TlsServer::start(&authority, &authority.issue(&["127.0.0.1"]), "yes");
+    let builder = || trusting(&server.url(), &authority);
+    let ours = authority.issue(&["us"]);
+
+    let locks = builder().tls_client_cert(&ours.certificate, &ours.key).connect().await.unwrap();
+    locks.on(&unique_key("tls")).acquire().await.unwrap().release().await.unwrap();
+
+    let text = refused(builder()).await;
+    assert!(text.contains("asks for a client certificate"), "{text}");
+    let theirs = other.issue(&["us"]);
+    let text = refused(builder().tls_client_cert(&theirs.certificate, &theirs.key)).await;
+    assert!(text.contains("does not accept our client certificate"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_cannot_be_trusted_is_told_with_the_remedy() {
+    let (authority, other) = (Authority::new("ours"), Authority::new("theirs"));
+    let server = TlsServer::start(&authority, &authority.issue(&["127.0.0.1"]), "no");
+    let by_name = server.url().replace("127.0.0.1", "localhost");
+    let in_clear = format!("rediss://127.0.0.1:{}/", server.server.port());
+    for (builder, told) in [
+        (trusting(&server.url(), &other), "issuer that is not trusted here"),
+        (trusting(&by_name, &authority), "is for another host"),
+        (trusting(&in_clear, &authority), "does it speak TLS on this port?"),
+    ] {
+        let text = refused(builder).await;
+        assert!(text.contains(told), "{text}");
+    }
+}
+
+#[test]
+fn certificates_that_cannot_be_used_are_refused_before_anything_is_connected() {
+    let authority = Authority::new("ours");
+    let [ours, others] = [(); 2].map(|()| authority.issue(&["us"]));
+    let builder = || LockClient::builder().url("rediss://127.0.0.1/");
+    for (builder, told) in [
+        (builder().tls_root_cert("nothing"), "tls_root_cert has no certificate"),
+        (builder().tls_root_cert(&ours.key), "tls_root_cert has no certificate"),
+        (
+            trusting("rediss://127.0.0.1/", &authority)
+                .tls_client_cert(&ours.certificate, &ours.certificate),
+            "tls_client_cert has no private key",
+        ),
+        (
+            trusting("rediss://127.0.0.1/", &authority)
+                .tls_client_cert(&ours.certificate, &others.key),
+            "do not go together",
+        ),
+        (trusting("redis://127.0.0.1/", &authority), "write rediss://"),
+    ] {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Config);
+        assert!(error.to_string().contains(told), "{error}");
+        assert!(!format!("{error:?}").contains("PRIVATE KEY"), "{error:?}");
+    }
+}
