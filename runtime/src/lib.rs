@@ -59,7 +59,9 @@
 //! | feature | default | adds |
 //! |---|---|---|
 //! | `macros` | yes | the attribute, [`lock_key!`], [`lock_template!`] |
-//! | `redis` | yes | `redis://` URLs |
+//! | `redis` | yes | `redis://` URLs: see [`servers`] |
+//! | `sentinel` | no | `redis-sentinel://` URLs |
+//! | `tls` | no | `rediss://` and `rediss-sentinel://` URLs |
 //! | `blocking` | no | `LockClient::blocking`: calls that block, for code that is not async |
 //! | `tracing` | no | losses, failed renewals and unanswered releases as `tracing` events |
 
@@ -108,6 +110,10 @@ mod template;
 mod wait;
 mod watch;
 mod watchdog;
+
+#[cfg(feature = "redis")]
+#[doc = include_str!("../docs/servers.md")]
+pub mod servers {}
 
 pub use backend::memory::MemoryStore;
 #[cfg(feature = "blocking")]

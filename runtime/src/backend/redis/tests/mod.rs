@@ -7,7 +7,7 @@ use crate::backend::contract::server::RedisServer;
 use crate::backend::contract::{
     CLAIM, Contender, Heard, KEEP, LEASE, eventually, granted_to, hold, kind_of, lock,
 };
-use crate::backend::{Acquired, Contended, Released, Renewal, Renewed, StoreErrorKind};
+use crate::backend::{Acquired, Contended, Drawn, Released, Renewal, Renewed, StoreErrorKind};
 
 mod cluster;
 mod faults;

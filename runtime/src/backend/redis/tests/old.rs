@@ -9,7 +9,7 @@ use super::*;
 #[tokio::test]
 async fn an_old_server_is_remembered_and_asked_by_script() {
     let server = RedisServer::start();
-    let proxy = OldServer::in_front_of(&server);
+    let proxy = OldServer::Secretly.in_front_of(&server);
     let backend = RedisBackend::new(config_from_url(&proxy).unwrap());
     let channel = backend.open().await.unwrap();
     let [ours, theirs] = ["ours", "theirs"].map(|owner| lock("k", owner));
@@ -30,7 +30,7 @@ async fn an_old_server_is_remembered_and_asked_by_script() {
 #[tokio::test]
 async fn an_acquire_said_again_never_takes_what_a_later_release_gave_back() {
     let server = RedisServer::start();
-    let proxy = OldServer::in_front_of(&server);
+    let proxy = OldServer::Secretly.in_front_of(&server);
     for _ in 0..20 {
         let backend = RedisBackend::new(config_from_url(&proxy).unwrap());
         let channel = backend.open().await.unwrap();
@@ -44,12 +44,31 @@ async fn an_acquire_said_again_never_takes_what_a_later_release_gave_back() {
     }
 }
 
+#[tokio::test]
+async fn a_server_that_says_that_it_is_old_is_asked_by_script_from_the_start() {
+    let server = RedisServer::start();
+    let backend =
+        RedisBackend::new(config_from_url(&OldServer::Openly.in_front_of(&server)).unwrap());
+    let channel = backend.open().await.unwrap();
+    assert!(!backend.server.sets_and_gets());
+    hold(&*channel, &lock("k", "ours")).await;
+    // Known before the first request, so nothing had to be said again.
+    let calls: String = server.run(&["INFO", "commandstats"]);
+    assert!(calls.contains("cmdstat_evalsha:calls=1,"), "{calls}");
+}
+
 /// Answers NX together with GET as a server before Redis 7 does, and hands on all else.
-struct OldServer;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OldServer {
+    /// It names a version that would know better, as the one behind it is.
+    Secretly,
+    /// It names such a version.
+    Openly,
+}
 
 impl OldServer {
     /// Returns its URL. It ends with the server's connections and the test's process.
-    fn in_front_of(server: &RedisServer) -> String {
+    fn in_front_of(self, server: &RedisServer) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("redis://{}", listener.local_addr().unwrap());
         let address = server.address();
@@ -57,7 +76,7 @@ impl OldServer {
             while let Ok((client, _)) = listener.accept() {
                 let server = TcpStream::connect(&address).unwrap();
                 let replies = (server.try_clone().unwrap(), client.try_clone().unwrap());
-                thread::spawn(move || Self::copy_replies(replies.0, replies.1));
+                thread::spawn(move || self.copy_replies(replies.0, replies.1));
                 thread::spawn(move || Self::copy_requests(client, server));
             }
         });
@@ -79,9 +98,18 @@ impl OldServer {
         }
     }
 
-    fn copy_replies(mut server: TcpStream, mut client: TcpStream) {
+    fn copy_replies(self, mut server: TcpStream, mut client: TcpStream) {
         let mut buffer = [0; 16 * 1024];
         while let Ok(length @ 1..) = server.read(&mut buffer) {
+            // The reply to HELLO is whole in one read: the client waits for it.
+            let after = |at: usize, what: &[u8]| {
+                let found = buffer[at..length].windows(what.len()).position(|here| here == what);
+                found.map(|found| at + found + what.len())
+            };
+            let version = after(0, b"version\r\n$").and_then(|at| after(at, b"\r\n"));
+            if let (Self::Openly, Some(at)) = (self, version) {
+                buffer[at] = b'6';
+            }
             if client.write_all(&buffer[..length]).is_err() {
                 return;
             }
