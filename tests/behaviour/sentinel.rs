@@ -201,6 +201,37 @@ async fn servers_and_sentinels_have_passwords_of_their_own() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn documented_rights_at_the_sentinels_are_enough() {
+    let setup = start(SentinelOptions::default()).await;
+    let documented = include_str!("../../runtime/docs/servers.md");
+    let line = documented.lines().find(|line| line.starts_with("ACL SETUSER watch ")).unwrap();
+    setup.run_at_sentinels::<()>(&line.split(' ').collect::<Vec<_>>());
+    let url =
+        |service: &str| setup.url_for(service) + "?sentinel_user=watch&sentinel_password=password";
+
+    let locks = LockClient::connect(&url(SentinelSetup::SERVICE)).await.unwrap();
+    let error = LockClient::connect(&url("odrers")).await.unwrap_err();
+    assert!(error.to_string().contains("but: orders"), "{error}");
+
+    eventually("all sentinels are listened to", FAILOVER, async || {
+        let clients: Vec<String> = setup.run_at_sentinels(&["CLIENT", "LIST"]);
+        clients.iter().all(|clients| {
+            clients.lines().any(|line| line.contains("user=watch") && line.contains(" sub=2 "))
+        })
+    })
+    .await;
+    let refused: Vec<Vec<redis::Value>> = setup.run_at_sentinels(&["ACL", "LOG"]);
+    assert!(refused.iter().all(Vec::is_empty), "{refused:?}");
+    drop(locks);
+    // Nobody is left to be told.
+    eventually("nobody listens any more", FAILOVER, async || {
+        let clients: Vec<String> = setup.run_at_sentinels(&["CLIENT", "LIST"]);
+        !clients.iter().any(|clients| clients.contains("user=watch"))
+    })
+    .await;
+}
+
 /// For what comes about by a failover: the sentinels have half a second of patience, vote, and wait
 /// for replicas; the rest is for a busy machine.
 const FAILOVER: Duration = Duration::from_secs(20);

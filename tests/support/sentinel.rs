@@ -192,6 +192,12 @@ impl SentinelSetup {
         self.run(server.port(), true, words).unwrap()
     }
 
+    /// Runs a command at each sentinel that runs, as its administrator.
+    pub(crate) fn run_at_sentinels<T: FromRedisValue>(&self, words: &[&str]) -> Vec<T> {
+        let running = self.sentinels.iter().filter(|sentinel| sentinel.runs());
+        running.map(|sentinel| self.run(sentinel.port, false, words).unwrap()).collect()
+    }
+
     fn index_of(&self, port: u16) -> usize {
         self.servers.iter().position(|server| server.port() == port).expect("one of ours")
     }
