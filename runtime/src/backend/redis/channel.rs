@@ -10,6 +10,8 @@ use redis::aio::MultiplexedConnection;
 use super::batch::renew_by_slot;
 use super::dial::Reader;
 use super::line::{Line, READING_TIME};
+#[cfg(feature = "sentinel")]
+use super::releases::LARGEST_BATCH;
 use super::releases::{self, Releases};
 use super::reply;
 use super::request::Request;
@@ -52,6 +54,59 @@ impl RedisChannel {
         hearing: Hearing,
     ) -> Self {
         Self { way: Way { connection, reader, line }, hearing, releases: Arc::default() }
+    }
+
+    /// Releases again what was released at an earlier master. Nobody waits for it: what fails ends with
+    /// its lease.
+    #[cfg(feature = "sentinel")]
+    pub(super) fn recall(&self) {
+        let (locks, claim) = self.line().server().recall.before(self.line().epoch());
+        if locks.is_empty() {
+            return;
+        }
+        let way = self.way.clone();
+        tokio::spawn(async move {
+            for locks in locks.chunks(LARGEST_BATCH) {
+                let _ = way.release(locks, claim).await;
+            }
+        });
+    }
+
+    /// Has a release noted once it is done, for [`recall`](Self::recall), where a master may be
+    /// replaced.
+    #[cfg(feature = "sentinel")]
+    fn noted(
+        &self,
+        lock: &Lock,
+        claim: Duration,
+        releasing: impl Future<Output = StoreResult<Released>> + Send + 'static,
+    ) -> BoxFuture<StoreResult<Released>> {
+        if !self.line().server().config.place.wants_master() {
+            return Box::pin(releasing);
+        }
+        let (line, lock) = (Arc::clone(&self.way.line), lock.clone());
+        Box::pin(async move {
+            let released = releasing.await?;
+            if matches!(released, Released::Freed | Released::Granted { .. }) {
+                line.server().recall.note(line.epoch(), lock, claim);
+            }
+            Ok(released)
+        })
+    }
+
+    #[cfg(not(feature = "sentinel"))]
+    fn noted(
+        &self,
+        _: &Lock,
+        _: Duration,
+        releasing: impl Future<Output = StoreResult<Released>> + Send + 'static,
+    ) -> BoxFuture<StoreResult<Released>> {
+        Box::pin(releasing)
+    }
+
+    #[cfg(feature = "sentinel")]
+    pub(super) fn shared_line(&self) -> &Arc<Line> {
+        &self.way.line
     }
 
     pub(super) fn line(&self) -> &Line {
@@ -163,11 +218,11 @@ impl Channel for RedisChannel {
 
     fn release(&self, lock: &Lock, claim: Duration) -> BoxFuture<StoreResult<Released>> {
         let (releases, way) = (Arc::clone(&self.releases), self.way.clone());
-        Box::pin(releases.release(way, lock.clone(), claim))
+        self.noted(lock, claim, releases.release(way, lock.clone(), claim))
     }
 
     fn release_in_order(&self, lock: &Lock, claim: Duration) -> BoxFuture<StoreResult<Released>> {
-        Box::pin(releases::one(&self.way, lock, claim))
+        self.noted(lock, claim, releases::one(&self.way, lock, claim))
     }
 
     fn inspect(&self, key: &Arc<str>) -> BoxFuture<StoreResult<Option<Holder>>> {

@@ -41,12 +41,14 @@ pub(super) async fn connect(
     line.mark_subscribed();
     // It may have ended since; then nobody was told yet.
     line.check()?;
+    let Opened { connection, reader, hearing, .. } = opened;
+    let channel = RedisChannel::new(connection, reader, line, hearing);
     #[cfg(feature = "sentinel")]
     if let super::place::Place::Sentinels(sentinels) = &server.config.place {
-        super::sentinel::Watch::add(server, sentinels, &line);
+        super::sentinel::Watch::add(server, sentinels, channel.shared_line());
+        channel.recall();
     }
-    let Opened { connection, reader, hearing, .. } = opened;
-    Ok(RedisChannel::new(connection, reader, line, hearing))
+    Ok(channel)
 }
 
 fn late(server: &Server, found: Option<&Found>) -> StoreError {

@@ -79,6 +79,11 @@ impl Line {
     }
 
     #[cfg(feature = "sentinel")]
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    #[cfg(feature = "sentinel")]
     pub(super) fn is_listening(&self) -> bool {
         matches!(self.duty, Duty::Listening { .. })
     }

@@ -29,6 +29,8 @@ mod greeting;
 mod line;
 mod news;
 mod place;
+#[cfg(feature = "sentinel")]
+mod recall;
 mod releases;
 mod reply;
 mod request;

@@ -157,4 +157,4 @@ fn runtime_ended() -> StoreError {
 }
 
 /// Keeps the script under a fifth of a millisecond.
-const LARGEST_BATCH: usize = 64;
+pub(super) const LARGEST_BATCH: usize = 64;

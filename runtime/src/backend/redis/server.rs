@@ -7,6 +7,8 @@ use super::config::RedisConfig;
 use super::dial::Dialer;
 use super::greeting::Greeting;
 #[cfg(feature = "sentinel")]
+use super::recall::Recall;
+#[cfg(feature = "sentinel")]
 use super::sentinel::Watch;
 
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(super) struct Server {
     asked_for_eviction: OnceLock<()>,
     #[cfg(feature = "sentinel")]
     pub(super) watch: Watch,
+    #[cfg(feature = "sentinel")]
+    pub(super) recall: Recall,
 }
 
 impl Server {
@@ -44,6 +48,8 @@ impl Server {
             asked_for_eviction: OnceLock::new(),
             #[cfg(feature = "sentinel")]
             watch: Watch::default(),
+            #[cfg(feature = "sentinel")]
+            recall: Recall::default(),
         }
     }
 

@@ -107,7 +107,8 @@ impl Running {
             let _ = connection.subscribe(&ANNOUNCEMENTS[..]).await;
             Ok::<_, RedisError>((connection, reader))
         };
-        let (mut connection, _reader) = within(config.connect_timeout, pin!(connecting)).await?.ok()?;
+        let (mut connection, _reader) =
+            within(config.connect_timeout, pin!(connecting)).await?.ok()?;
         while self.is_needed() {
             let asking = ask(&mut connection, &self.sentinels.service);
             let named = within(config.response_timeout, pin!(asking)).await?.ok()??;
