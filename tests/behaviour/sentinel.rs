@@ -41,6 +41,8 @@ async fn owner(server: &RedisServer, key: &str) -> Option<String> {
 /// Waits until both replicas have all that was written so far.
 async fn replicated(server: &RedisServer) {
     let mut connection = server.connection().await;
+    // It waits for what this connection wrote, and so for all before.
+    connection.set::<_, _, ()>("written", "last").await.unwrap();
     eventually("both replicas are in step", FAILOVER, async || {
         let mut wait = redis::cmd("WAIT");
         // A short one: the connection has a time-out of its own.
