@@ -67,13 +67,13 @@
 //!
 //! | | connections |
 //! |---|---|
-//! | f81 | on one server: `server::hold_and_wait_outlast_a_server_that_is_read_only_for_a_moment` |
+//! | f80, f81 | on one server: `server::hold_and_wait_outlast_a_server_that_is_read_only_for_a_moment`; under sentinels: `sentinel::master_that_dies_...`, `sentinel::master_that_steps_down_...` |
 //! | f85 | `cancel::acquire_timed_out_at_any_millisecond_leaves_nothing` |
 //! | f86 | `network::silent_peer_at_the_start_is_an_error_in_time`, `network::dead_connection_is_replaced_...` |
 //! | f87 | `server::wrong_password_is_told_at_once`, `server::password_that_changes_at_run_time_...` |
 //! | f95 | `network::server_that_takes_no_writes_is_told_without_a_storm`, `server::full_server_keeps_what_is_held` |
 //! | f96 | `network::cut_at_the_first_subscription_is_recovered_from` |
-//! | f80, f94 | wait for the cluster; f90, f92, f93 for the quorum |
+//! | f94 | waits for the cluster, as f80 does there; f90, f92, f93 for the quorum |
 //!
 //! Of other groups: g102 on one server (`server::keys_of_any_bytes_...`), g104 (`held::ttl_...`,
 //! `acquire::ttl_...`), g106 (`acquire::namespaces_...`), j144 and j146 in small

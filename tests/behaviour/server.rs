@@ -524,3 +524,12 @@ async fn instance_of_any_name_is_woken_or_refused_at_the_start() {
         guard.release().await.unwrap();
     }
 }
+
+/// The page of servers has the line that the library's own tests run under.
+#[test]
+fn readme_shows_the_documented_rights() {
+    let page = include_str!("../../runtime/docs/servers.md");
+    let line = page.lines().find(|line| line.starts_with("ACL SETUSER app ")).unwrap();
+
+    assert!(include_str!("../../README.md").lines().any(|other| other == line));
+}

@@ -2,6 +2,7 @@
 //! wrong about either.
 
 use std::fs;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use rcgen::{
 use tempfile::TempDir;
 
 use crate::common::{LockText, queued_at};
-use crate::support::{RedisServer, free_port, unique_key};
+use crate::support::{RedisServer, eventually, free_port, unique_key};
 
 /// An authority.
 struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -52,7 +53,16 @@ impl Authority {
 struct TlsServer {
     server: Arc<RedisServer>,
     port: u16,
-    _files: TempDir,
+    /// How a server is told about its certificates.
+    settings: Vec<String>,
+    files: TempDir,
+}
+
+/// A sentinel that speaks TLS, alone with one server.
+struct TlsSentinel {
+    port: u16,
+    child: Child,
+    _folder: TempDir,
 }
 
 impl TlsServer {
@@ -65,23 +75,45 @@ impl TlsServer {
             path.to_str().unwrap().to_owned()
         };
         let port = free_port();
-        let server = RedisServer::with_arguments(&[
-            "--tls-port",
-            &port.to_string(),
-            "--tls-ca-cert-file",
-            &file("ca.crt", &authority.pem()),
-            "--tls-cert-file",
-            &file("us.crt", &identity.certificate),
-            "--tls-key-file",
-            &file("us.key", &identity.key),
-            "--tls-auth-clients",
-            clients,
-        ]);
-        Self { server: Arc::new(server), port, _files: files }
+        let settings = [
+            "--tls-ca-cert-file".to_owned(),
+            file("ca.crt", &authority.pem()),
+            "--tls-cert-file".to_owned(),
+            file("us.crt", &identity.certificate),
+            "--tls-key-file".to_owned(),
+            file("us.key", &identity.key),
+            "--tls-auth-clients".to_owned(),
+            clients.to_owned(),
+        ];
+        let own = ["--tls-port".to_owned(), port.to_string()];
+        let arguments: Vec<&str> = own.iter().chain(&settings).map(String::as_str).collect();
+        let server = Arc::new(RedisServer::with_arguments(&arguments));
+        Self { server, port, settings: settings.to_vec(), files }
+    }
+
+    /// Starts a sentinel that watches over this server, with the server's certificate.
+    fn sentinel(&self) -> TlsSentinel {
+        let (folder, port) = (TempDir::with_prefix("distlock-tls-").unwrap(), free_port());
+        let config = folder.path().join("sentinel.conf");
+        let text = format!("sentinel monitor orders 127.0.0.1 {} 1\n", self.port);
+        fs::write(&config, text).unwrap();
+        let mut command = Command::new("redis-server");
+        command.arg(&config).args(["--sentinel", "--port", "0", "--tls-replication", "yes"]);
+        command.args(["--bind", "127.0.0.1", "--tls-port", &port.to_string()]);
+        command.args(&self.settings).current_dir(self.files.path());
+        let child = command.stdout(Stdio::null()).spawn().unwrap();
+        TlsSentinel { port, child, _folder: folder }
     }
 
     fn url(&self) -> String {
         format!("rediss://127.0.0.1:{}/", self.port)
+    }
+}
+
+impl Drop for TlsSentinel {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -148,6 +180,24 @@ async fn server_that_cannot_be_trusted_is_told_with_the_remedy() {
         let text = refused(builder).await;
         assert!(text.contains(told), "{text}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_and_servers_are_spoken_to_over_tls() {
+    let (authority, other) = (Authority::new("ours"), Authority::new("theirs"));
+    let server = TlsServer::start(&authority, &authority.issue(&["127.0.0.1"]), "no");
+    let sentinel = server.sentinel();
+    let url = format!("rediss-sentinel://127.0.0.1:{}/orders", sentinel.port);
+    let builder = || trusting(&url, &authority);
+    eventually("the sentinel is up", Duration::from_secs(20), async || {
+        builder().connect().await.is_ok()
+    })
+    .await;
+    let locks = builder().build().unwrap();
+    locks.on(&unique_key("tls")).acquire().await.unwrap().release().await.unwrap();
+
+    let text = refused(trusting(&url, &other)).await;
+    assert!(text.contains("(a sentinel) comes from an issuer that is not trusted here"), "{text}");
 }
 
 #[test]
