@@ -91,8 +91,6 @@ fn info(rest: &str, tls: bool) -> Result<ConnectionInfo, String> {
 
 #[cfg(test)]
 mod tests {
-    use redis::ConnectionAddr;
-
     use super::*;
 
     #[test]
@@ -115,7 +113,8 @@ mod tests {
     #[cfg(feature = "tls")]
     #[test]
     fn tls_is_for_both_kinds_unless_the_query_says_otherwise() {
-        let is_tls = |info: &ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+        let is_tls =
+            |info: &ConnectionInfo| matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. });
         for (query, tls, sentinels) in [
             ("", true, true),
             ("", false, false),
