@@ -15,8 +15,8 @@
 //! ```text
 //!                               without any grant     without one of a key    bodies           calls
 //!   topology  way       runs    median / longest      median / longest        at once   lost   failed
-//!   sentinel  kill         5      2.02 /  2.31 s        2.11 /  2.53 s              1      0       12
-//!   sentinel  order        5      0.31 /  0.41 s        0.45 /  0.61 s              1      0        0
+//!   sentinel  kill         5      2.01 /  2.59 s        2.50 /  2.93 s              1      0        1
+//!   sentinel  order        5      0.04 /  0.10 s        0.05 /  0.10 s              1     12        0
 //! ```
 //!
 //! *Without any grant* is the longest time in which no caller got any of the keys, *without one of a
