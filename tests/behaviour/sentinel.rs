@@ -116,6 +116,11 @@ async fn master_that_dies_is_replaced_under_holders_waiters_and_newcomers() {
     failover_is_followed(SentinelSetup::kill_master).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn master_that_falls_silent_is_replaced_under_holders_waiters_and_newcomers() {
+    failover_is_followed(SentinelSetup::pause_master).await;
+}
+
 /// The former master runs on, for some seconds as a second master that answers as ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn master_that_steps_down_is_left_by_holders_waiters_and_newcomers() {

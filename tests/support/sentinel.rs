@@ -142,6 +142,13 @@ impl SentinelSetup {
         master.port()
     }
 
+    /// Freezes the master: its connections stay, and nothing is answered. Returns its port.
+    pub(crate) fn pause_master(&self) -> u16 {
+        let master = self.wait_for_master(None);
+        master.pause();
+        master.port()
+    }
+
     /// Has the sentinels replace the master, which goes on as a replica. Returns its port.
     pub(crate) fn order_failover(&self) -> u16 {
         let former = self.wait_for_master(None).port();

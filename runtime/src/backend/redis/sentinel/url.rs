@@ -103,6 +103,8 @@ mod tests {
         assert_eq!(server.db(), 3);
         let addresses: Vec<_> = read.sentinels.iter().map(|s| s.addr().to_string()).collect();
         assert_eq!(addresses, ["a:26379", "b:1", "::1:26379"]);
+        let shown = format!("{read:?}");
+        assert!(!shown.contains("p@ss") && !shown.contains("s/w"), "{shown}");
         for sentinel in &*read.sentinels {
             let settings = sentinel.redis_settings();
             assert_eq!((settings.username(), settings.password()), (Some("watch"), Some("s/w++")));
