@@ -72,9 +72,12 @@ pub(crate) enum Proof<C = Arc<dyn Channel>> {
 impl<C> Proof<C> {
     fn settles(&self, reply: &StoreResult<Released>) -> bool {
         match reply {
-            Ok(Released::Freed | Released::Granted { .. } | Released::Foreign) => {
-                !matches!(self, Self::Nothing)
-            }
+            Ok(
+                Released::Freed
+                | Released::FreedUntold
+                | Released::Granted { .. }
+                | Released::Foreign,
+            ) => !matches!(self, Self::Nothing),
             Ok(Released::Gone | Released::Taken) => !matches!(self, Self::FoundOne | Self::Nothing),
             Err(_) => false,
         }

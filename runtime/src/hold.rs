@@ -76,7 +76,9 @@ impl Hold {
         }
         match (over, reply) {
             (Some(over), _) => self.found_gone(over),
-            (None, Ok(Released::Freed | Released::Granted { .. })) => Outcome::Released,
+            (None, Ok(Released::Freed | Released::FreedUntold | Released::Granted { .. })) => {
+                Outcome::Released
+            }
             (None, Ok(reply)) if found_gone(&reply, &self.lease, self.core.now()) => {
                 self.found_gone(Over::Lost(End::Taken))
             }

@@ -59,7 +59,7 @@
 //! | feature | default | adds |
 //! |---|---|---|
 //! | `macros` | yes | the attribute, [`lock_key!`], [`lock_template!`] |
-//! | `redis` | yes | `redis://` URLs: see [`servers`] |
+//! | `redis` | yes | `redis://` and `redlock://` URLs: see [`servers`] |
 //! | `sentinel` | no | `redis-sentinel://` URLs |
 //! | `tls` | no | `rediss://` and `rediss-sentinel://` URLs |
 //! | `blocking` | no | `LockClient::blocking`: calls that block, for code that is not async |
@@ -118,7 +118,7 @@ pub mod servers {}
 pub use backend::memory::MemoryStore;
 #[cfg(feature = "blocking")]
 pub use blocking::{BlockingClient, BlockingGuard, BlockingRequest};
-pub use client::{LockClient, LockClientBuilder, LockRequest};
+pub use client::{LockClient, LockClientBuilder, LockRequest, QuorumNode};
 pub use error::{LockError, LockErrorKind};
 pub use fencing::FencingToken;
 pub use guard::{GuardScope, LockGuard};

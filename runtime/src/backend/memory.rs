@@ -110,9 +110,14 @@ impl MemoryStore {
         self.lock().remove(key);
     }
 
+    /// Whether both are one store.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Whether nothing is kept: no value, and no place in a queue.
     #[cfg(test)]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.lock().is_empty(self.0.clock.now())
     }
 
@@ -263,6 +268,26 @@ impl Channel for MemoryChannel {
         Box::pin(async move {
             let now = store.0.clock.now();
             store.lock().inspect(&key, now)
+        })
+    }
+
+    fn raise(&self, lock: &Lock, token: u64, keep: Duration) -> BoxFuture<StoreResult<Drawn>> {
+        let (store, lock) = (self.store.clone(), lock.clone());
+        Box::pin(async move {
+            let now = store.0.clock.now();
+            store.lock().raise(&lock, token, keep, now)
+        })
+    }
+
+    fn wake(&self, key: &Arc<str>, claim: Duration) -> BoxFuture<StoreResult<bool>> {
+        let (store, key) = (self.store.clone(), Arc::clone(key));
+        Box::pin(async move {
+            let now = store.0.clock.now();
+            let messages = store.lock().wake(&key, claim, now);
+            let told = !messages.is_empty();
+            // The mutex is free again, as at a release.
+            messages.into_iter().for_each(Message::deliver);
+            Ok(told)
         })
     }
 

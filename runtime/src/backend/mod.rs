@@ -17,6 +17,7 @@ use crate::clock::Clock;
 #[cfg(test)]
 pub(crate) mod contract;
 pub(crate) mod memory;
+pub(crate) mod quorum;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
@@ -89,7 +90,8 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
     fn renew(&self, batch: &[Renewal]) -> BoxFuture<StoreResult<Vec<Renewed>>>;
 
     /// Ends this owner's hold if there is one, and its place in the queue: grants the lock to the
-    /// next contender for `claim`, or frees it.
+    /// next contender for `claim`, or frees it. A `claim` of zero frees it, and tells
+    /// nobody but the caller.
     fn release(&self, lock: &Lock, claim: Duration) -> BoxFuture<StoreResult<Released>>;
 
     /// The same, before any later request on this channel. ([`release`](Self::release) may wait for
@@ -100,6 +102,19 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
 
     /// Who holds `key`, from the store itself.
     fn inspect(&self, key: &Arc<str>) -> BoxFuture<StoreResult<Option<Holder>>>;
+
+    /// Raises the last fencing token of `lock` to `token` at least, if its owner holds it, and keeps
+    /// the counter for `keep`. For a quorum, which settles on one of several tokens.
+    fn raise(&self, _lock: &Lock, _token: u64, _keep: Duration) -> BoxFuture<StoreResult<Drawn>> {
+        Box::pin(async { Err(no_node()) })
+    }
+
+    /// Tells the contender at the head of the queue of `key` that the lock is free
+    /// ([`Events::next_in_line`], after no time), and the one after it that it is its turn after
+    /// `claim`. Whether anybody was told. For a quorum, which frees before it tells.
+    fn wake(&self, _key: &Arc<str>, _claim: Duration) -> BoxFuture<StoreResult<bool>> {
+        Box::pin(async { Err(no_node()) })
+    }
 
     /// Whether the store can deliver [`Events`] here. Where it cannot, contenders go by timer.
     fn delivers_events(&self) -> bool;
@@ -112,7 +127,7 @@ pub(crate) trait Events: Send + Sync {
     fn granted(&self, key: &str, owner: &str);
 
     /// The lock went to the contender before `owner`; if that one is dead, `key` is free after
-    /// `claim`.
+    /// `claim`. With a `claim` of zero nobody has it, and `owner` is the first to know.
     fn next_in_line(&self, key: &str, owner: &str, claim: Duration);
 
     /// Events may have been missed, and the store may have become another one: what waits and what is
@@ -134,6 +149,19 @@ pub(crate) enum DriverHome {
 pub(crate) struct Lock {
     pub(crate) key: Arc<str>,
     pub(crate) owner: Arc<str>,
+}
+
+/// Whose place in a queue a request of `owner` is about. A quorum asks its nodes by a new owner in each
+/// round, `<owner>~<round>`, all of one contender.
+pub(crate) fn contender_of(owner: &str) -> &str {
+    match owner.rsplit_once('~') {
+        Some((contender, round))
+            if !round.is_empty() && round.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            contender
+        }
+        _ => owner,
+    }
 }
 
 /// Who has a lock, and how long it lasts if nobody renews it.
@@ -188,6 +216,9 @@ pub(crate) enum Renewed {
     Renewed,
     /// Another owner holds it.
     Taken,
+    /// The store cannot tell for this key, as it can for others of the batch. Never the answer to
+    /// all of a batch, which is an error then.
+    Unknown,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -195,6 +226,8 @@ pub(crate) enum Released {
     Foreign,
     /// It was ours and is free now.
     Freed,
+    /// The same, and others queue for it: after a release with a claim of zero, who must tell them.
+    FreedUntold,
     /// It had ended before, or was never granted.
     Gone,
     /// It was ours and is now the next contender's.
@@ -226,6 +259,11 @@ impl StoreError {
     pub(crate) fn new(kind: StoreErrorKind, message: impl Into<Arc<str>>) -> Self {
         Self { kind, message: message.into() }
     }
+}
+
+fn no_node() -> StoreError {
+    let text = "this kind of store cannot be a node of a quorum";
+    StoreError::new(StoreErrorKind::Refused, text)
 }
 
 impl fmt::Display for StoreError {

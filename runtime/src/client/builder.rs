@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::quorum::QuorumNode;
+use super::store::Store;
 use super::{Handle, LockClient};
 use crate::backend::Backend;
-use crate::backend::memory::{MemoryBackend, MemoryStore};
+use crate::backend::memory::MemoryStore;
 #[cfg(feature = "tls")]
 use crate::backend::redis::{ClientPem, Pem};
-#[cfg(feature = "redis")]
-use crate::backend::redis::{RedisBackend, RedisConfig, config_from_url};
 use crate::driver::{Core, Tuning};
 use crate::error::{LockError, LockErrorKind};
 use crate::instance::Instance;
@@ -38,23 +38,16 @@ use crate::refusal;
 /// ```
 #[must_use = "a builder does nothing until `build` or `connect`"]
 pub struct LockClientBuilder {
-    store: Option<Store>,
+    pub(super) store: Option<Store>,
     namespace: Option<String>,
     instance: Option<String>,
     defaults: LockOptions,
     tuning: Tuning,
-    connect_timeout: Duration,
-    response_timeout: Duration,
+    pub(super) connect_timeout: Duration,
+    pub(super) response_timeout: Duration,
     max_key_bytes: usize,
     #[cfg(feature = "tls")]
-    pem: Pem,
-}
-
-enum Store {
-    Memory(MemoryStore),
-    #[cfg(feature = "redis")]
-    Redis(Box<redis::Client>),
-    Url(String),
+    pub(super) pem: Pem,
 }
 
 impl LockClientBuilder {
@@ -124,6 +117,21 @@ impl LockClientBuilder {
         let (chain, key) = (chain.as_ref().into(), key.as_ref().into());
         self.pem.client = Some(ClientPem { chain, key });
         self
+    }
+
+    /// Sets a quorum: 3 to 15 stores that know nothing of each other, better an odd number of them, of
+    /// which more than half must agree. With Redis servers alone, the URL `redlock://h1,h2,h3` says
+    /// the same.
+    ///
+    /// The lock goes on while fewer than half of the nodes are down. What it guarantees, and what it
+    /// does not, is in [`topologies`](crate::topologies); most notably that the order among waiting
+    /// processes is not kept.
+    pub fn quorum<N>(self, nodes: impl IntoIterator<Item = N>) -> Self
+    where
+        N: Into<QuorumNode>,
+    {
+        let nodes = nodes.into_iter().map(Into::into).collect();
+        Self { store: Some(Store::Quorum(nodes)), ..self }
     }
 
     /// Puts `<namespace>:` before every key, so that applications or environments on one server do
@@ -222,7 +230,7 @@ impl LockClientBuilder {
     }
 
     /// Sets how long the store may take for one answer. Bounds a release, too, which is repeated in
-    /// the background then.
+    /// the background then. Of a quorum, each node has a quarter of it.
     ///
     /// Defaults to 1 second.
     pub fn response_timeout(self, response_timeout: Duration) -> Self {
@@ -311,57 +319,13 @@ impl LockClientBuilder {
         Ok(())
     }
 
-    fn backend(&self) -> Result<Arc<dyn Backend>, LockError> {
-        match &self.store {
-            None => Err(config(
-                "no store: call url(..), memory_store(..) or redis_client(..) on the builder"
-                    .to_owned(),
-            )),
-            Some(Store::Memory(store)) => Ok(Arc::new(MemoryBackend::new(store))),
-            #[cfg(feature = "redis")]
-            Some(Store::Redis(client)) => self
-                .redis(RedisConfig::new(client.get_connection_info().clone()).map_err(
-                    |error| config(format!("the redis client cannot be used: {error}")),
-                )?),
-            Some(Store::Url(url)) => self.backend_at(url),
-        }
-    }
-
-    fn backend_at(&self, url: &str) -> Result<Arc<dyn Backend>, LockError> {
-        let Some((scheme, _)) = url.split_once(':') else {
-            return Err(config(format!("{url:?} is no URL: {SCHEMES}")));
-        };
-        match scheme {
-            "memory" => Ok(Arc::new(MemoryBackend::new(&MemoryStore::new()))),
-            #[cfg(feature = "redis")]
-            "redis" | "rediss" | "redis+unix" | "unix" | "redis-sentinel" | "rediss-sentinel" => {
-                self.redis(config_from_url(url).map_err(|error| config(error.to_string()))?)
-            }
-            #[cfg(not(feature = "redis"))]
-            "redis" | "rediss" | "redis+unix" | "unix" | "redis-sentinel" | "rediss-sentinel" => {
-                Err(config(format!("{scheme}: URLs need the feature \"redis\" of distlock")))
-            }
-            _ => Err(config(format!("{scheme:?} is no known store: {SCHEMES}"))),
-        }
-    }
-
-    #[cfg(feature = "redis")]
-    fn redis(&self, config: RedisConfig) -> Result<Arc<dyn Backend>, LockError> {
-        #[cfg(feature = "tls")]
-        let config = config.secured(&self.pem).map_err(|error| self::config(error.to_string()))?;
-        let (connect_timeout, response_timeout) = (self.connect_timeout, self.response_timeout);
-        let config = config.with_timeouts(connect_timeout, response_timeout);
-        Ok(Arc::new(RedisBackend::new(config)))
-    }
-
     fn with(self, change: impl FnOnce(LockOptions) -> LockOptions) -> Self {
         Self { defaults: change(self.defaults), ..self }
     }
 }
 
-/// A client on a store of its own in this process.
-pub(super) fn in_memory() -> LockClient {
-    let backend = Arc::new(MemoryBackend::new(&MemoryStore::new()));
+/// A client with default settings.
+pub(super) fn on(backend: Arc<dyn Backend>) -> LockClient {
     let defaults = LockClientBuilder::new();
     LockClient(Arc::new(Handle {
         core: Core::new(backend, Instance::of_process(), defaults.tuning),
@@ -386,11 +350,9 @@ impl fmt::Debug for LockClientBuilder {
     }
 }
 
-fn config(message: String) -> LockError {
+pub(super) fn config(message: String) -> LockError {
     LockError::new(LockErrorKind::Config, message)
 }
 
 /// So that the attempt's own error comes first: it says more.
 const OWN_TIMEOUT_FIRST: Duration = Duration::from_millis(100);
-const SCHEMES: &str = "use redis://host:port/, rediss://host:port/, \
-    redis-sentinel://host:port,host:port/service or memory:";

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::driver::Core;
 use crate::error::{LockError, LockErrorKind};
 use crate::key::LockKey;
@@ -13,10 +14,13 @@ use crate::refusal;
 
 mod builder;
 mod default;
+mod quorum;
 mod request;
+mod store;
 
 pub use builder::LockClientBuilder;
 pub use default::default_client;
+pub use quorum::QuorumNode;
 pub use request::LockRequest;
 
 /// A client of one lock store. Make one per process and store, and clone it: clones are cheap and
@@ -50,6 +54,7 @@ impl LockClient {
     /// | `rediss://[user:password@]host[:port][/db]` | the same over TLS (feature `tls`) |
     /// | `redis-sentinel://[user:password@]host[:port],.../service[/db]` | the master of a service, as the sentinels at these hosts name it (feature `sentinel`) |
     /// | `rediss-sentinel://...` | the same over TLS (features `sentinel` and `tls`) |
+    /// | `redlock://[user:password@]h1[:p1],h2,h3[/db]` | a quorum of Redis servers (feature `redis`) |
     /// | `memory:` | this process |
     ///
     /// # Cancel safety
@@ -81,7 +86,13 @@ impl LockClient {
     /// Under tokio's paused clock its time is the test's.
     #[must_use]
     pub fn in_memory() -> Self {
-        builder::in_memory()
+        builder::on(Arc::new(MemoryBackend::new(&MemoryStore::new())))
+    }
+
+    /// A client on a store of a test's own.
+    #[cfg(test)]
+    pub(crate) fn on(backend: Arc<dyn crate::backend::Backend>) -> Self {
+        builder::on(backend)
     }
 
     /// Starts a request for the lock of `key`, with the settings of the client and of the key.

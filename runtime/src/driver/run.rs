@@ -155,7 +155,10 @@ async fn renew(core: &Arc<Core>, link: &Arc<Link>, batch: Batch) {
     core.change(|state| {
         for (index, id) in batch.ids.iter().enumerate() {
             // The store answers one for one.
-            let reply = outcome.as_ref().map(|replies| replies[index]).map_err(|_| ());
+            let reply = match outcome.as_ref().map(|replies| replies[index]) {
+                Ok(Renewed::Unknown) | Err(_) => Err(()),
+                Ok(reply) => Ok(reply),
+            };
             let Renewal { lock, lease } = &batch.renewals[index];
             state.watchdog.renewed(*id, reply, (sent_at, *lease), now);
             if reply.is_ok_and(|reply| reply != Renewed::Renewed) {
@@ -164,7 +167,7 @@ async fn renew(core: &Arc<Core>, link: &Arc<Link>, batch: Batch) {
         }
     });
     for (renewal, reply) in batch.renewals.iter().zip(outcome.into_iter().flatten()) {
-        if reply != Renewed::Renewed {
+        if !matches!(reply, Renewed::Renewed | Renewed::Unknown) {
             telemetry::ended(&renewal.lock, End::Taken);
         }
     }

@@ -199,7 +199,7 @@ impl Contender {
         match reply {
             Ok(Renewed::Renewed) => return Ok(Some(self.won(granted))),
             // The claim had lapsed, or the message was not for this grant: ask, do not guess.
-            Ok(Renewed::Gone | Renewed::Taken) => self.state = State::Start,
+            Ok(Renewed::Gone | Renewed::Taken | Renewed::Unknown) => self.state = State::Start,
             Ok(Renewed::Foreign) => {
                 let text = "the key holds a value that is no lock";
                 self.state = State::Start;

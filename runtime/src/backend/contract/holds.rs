@@ -21,8 +21,13 @@ on_every_store! {
     a_request_does_nothing_before_it_is_polled,
     a_value_of_another_type_is_no_lock,
     an_inspection_tells_owner_and_time,
-    any_key_works,
     every_way_a_release_can_go,
+}
+
+mod granting {
+    use super::*;
+
+    on_every_single_store! { any_key_works }
 }
 
 async fn a_held_lock_names_its_owner(world: &World) {

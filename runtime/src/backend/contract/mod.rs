@@ -6,15 +6,32 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::memory::{MemoryBackend, MemoryStore};
+use super::quorum::QuorumBackend;
 use super::{
     Acquired, Backend, Channel, Contended, Events, Lock, Released, StoreErrorKind, StoreResult,
+    contender_of,
 };
 
 #[cfg(feature = "redis")]
 pub(crate) mod server;
 
-/// Makes a test for each store of each behaviour, a function of a [`World`].
+/// Makes a test for each store of each behaviour, a function of a [`World`]: on one that takes several
+/// stores for one, too.
 macro_rules! on_every_store {
+    ($($behaviour:ident),* $(,)?) => {
+        on_every_single_store! { $($behaviour),* }
+
+        mod on_a_quorum {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(&super::World::quorum()).await;
+            })*
+        }
+    };
+}
+
+/// The same for what only a single store does: to grant a lock by a release, in the order of the queue.
+macro_rules! on_every_single_store {
     ($($behaviour:ident),* $(,)?) => {
         mod on_memory {
             $(#[tokio::test]
@@ -42,6 +59,7 @@ mod same;
 /// A store, and what other programs can do to it.
 pub(crate) enum World {
     Memory(MemoryStore),
+    Quorum([MemoryStore; 3]),
     #[cfg(feature = "redis")]
     Redis(server::RedisServer),
 }
@@ -49,6 +67,10 @@ pub(crate) enum World {
 impl World {
     fn memory() -> Self {
         Self::Memory(MemoryStore::new())
+    }
+
+    fn quorum() -> Self {
+        Self::Quorum(Default::default())
     }
 
     #[cfg(feature = "redis")]
@@ -59,6 +81,10 @@ impl World {
     fn backend(&self) -> Arc<dyn Backend> {
         match self {
             Self::Memory(store) => Arc::new(MemoryBackend::new(store)),
+            Self::Quorum(nodes) => {
+                let node = |store| Arc::new(MemoryBackend::new(store)) as Arc<dyn Backend>;
+                Arc::new(QuorumBackend::new(nodes.iter().map(node).collect(), SHORT))
+            }
             #[cfg(feature = "redis")]
             Self::Redis(server) => Arc::new(server.backend()),
         }
@@ -75,6 +101,9 @@ impl World {
     fn put(&self, key: &str, value: &str, ttl: Option<Duration>) {
         match self {
             Self::Memory(store) => store.insert_foreign(key, value, ttl),
+            Self::Quorum(nodes) => {
+                nodes.iter().for_each(|store| store.insert_foreign(key, value, ttl));
+            }
             #[cfg(feature = "redis")]
             Self::Redis(server) => {
                 let ttl_ms = ttl.map(|ttl| ttl.as_millis().to_string());
@@ -88,6 +117,7 @@ impl World {
     fn put_other_type(&self, key: &str) {
         match self {
             Self::Memory(store) => store.insert_foreign_type(key),
+            Self::Quorum(nodes) => nodes.iter().for_each(|store| store.insert_foreign_type(key)),
             #[cfg(feature = "redis")]
             Self::Redis(server) => {
                 server.run::<()>(&["DEL", key]);
@@ -100,6 +130,7 @@ impl World {
     fn remove(&self, key: &str) {
         match self {
             Self::Memory(store) => store.remove(key),
+            Self::Quorum(nodes) => nodes.iter().for_each(|store| store.remove(key)),
             Self::Redis(server) => server.run(&["DEL", key]),
         }
     }
@@ -107,6 +138,11 @@ impl World {
     fn get(&self, key: &str) -> Option<String> {
         match self {
             Self::Memory(store) => store.get(key),
+            Self::Quorum(nodes) => {
+                let values = nodes.each_ref().map(|store| store.get(key));
+                assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
+                values[0].as_deref().map(|value| contender_of(value).to_owned())
+            }
             #[cfg(feature = "redis")]
             Self::Redis(server) => server.run(&["GET", key]),
         }
@@ -115,6 +151,7 @@ impl World {
     fn is_empty(&self) -> bool {
         match self {
             Self::Memory(store) => store.is_empty(),
+            Self::Quorum(nodes) => nodes.iter().all(MemoryStore::is_empty),
             #[cfg(feature = "redis")]
             Self::Redis(server) => server.run::<Vec<String>>(&["KEYS", "*"]).is_empty(),
         }
@@ -124,7 +161,7 @@ impl World {
     async fn listeners(&self, count: usize) {
         let listeners = || match self {
             // They are gone at once.
-            Self::Memory(_) => count,
+            Self::Memory(_) | Self::Quorum(_) => count,
             #[cfg(feature = "redis")]
             Self::Redis(server) => server.run::<Vec<String>>(&["PUBSUB", "CHANNELS"]).len(),
         };

@@ -1,19 +1,39 @@
 //! Several contenders for one key.
 
 use super::*;
+use crate::backend::Drawn;
 
-on_every_store! {
-    a_contender_takes_a_free_lock,
+mod everywhere {
+    use super::*;
+
+    on_every_store! {
+        a_contender_takes_a_free_lock,
+        contending_needs_a_listening_channel,
+        nothing_stays_behind,
+        nothing_stays_behind_of_the_dead,
+    }
+}
+
+mod told {
+    use super::*;
+
+    on_every_single_store! {
+        a_counter_is_raised_by_the_owner_only_and_never_lowered,
+        a_release_with_a_claim_of_zero_frees_and_tells_nobody,
+        a_round_has_its_contenders_place,
+        the_first_two_in_line_are_told_of_a_free_lock,
+        who_cannot_hear_is_not_told_of_a_free_lock,
+    }
+}
+
+on_every_single_store! {
     a_grant_lasts_for_the_claim,
     a_place_ends_with_its_time,
     a_refresh_keeps_the_place,
     a_release_by_a_waiting_owner_gives_up_its_place,
     an_owner_that_contends_again_has_the_lock,
     contenders_get_the_lock_in_order,
-    contending_needs_a_listening_channel,
     many_contenders_all_get_their_turn,
-    nothing_stays_behind,
-    nothing_stays_behind_of_the_dead,
     only_the_one_concerned_is_told,
     the_contender_after_the_next_is_told_of_the_claim,
     with_nobody_in_reach_the_first_one_gets_the_lock,
@@ -201,4 +221,85 @@ async fn nothing_stays_behind_of_the_dead(world: &World) {
     contender.try_contend(&first, 20 * SHORT).await.unwrap();
     contender.try_contend(&second, 10 * SHORT).await.unwrap();
     eventually("everything expires", || world.is_empty()).await;
+}
+
+async fn a_release_with_a_claim_of_zero_frees_and_tells_nobody(world: &World) {
+    let contender = world.contender().await;
+    let [holder, waits] = ["holder", "waits"].map(|owner| lock("k", owner));
+    hold(&*contender.channel, &holder).await;
+    contender.queue(&waits).await;
+    let released = contender.channel.release(&holder, Duration::ZERO).await.unwrap();
+    assert_eq!((released, world.get("k")), (Released::FreedUntold, None));
+    // Its place is still there.
+    hold(&*contender.channel, &holder).await;
+    assert_eq!(contender.channel.release(&holder, CLAIM).await.unwrap(), granted_to(&waits));
+    contender.hears(Heard::granted(&waits)).await;
+    assert_eq!(contender.heard(), 1);
+}
+
+async fn a_round_has_its_contenders_place(world: &World) {
+    let contender = world.contender().await;
+    let [holder, first, again, other] =
+        ["holder", "a~1", "a~2", "b~1"].map(|owner| lock("k", owner));
+    hold(&*contender.channel, &holder).await;
+    assert_eq!(contender.queue(&first).await, 0);
+    assert_eq!(contender.queue(&other).await, 1);
+    assert_eq!(contender.queue(&again).await, 0);
+    let released = contender.channel.release(&holder, Duration::ZERO).await.unwrap();
+    assert_eq!(released, Released::FreedUntold);
+    assert_eq!(contender.contend(&again).await, Contended::Granted);
+    assert_eq!(world.get("k").as_deref(), Some("a~2"));
+    assert_eq!(contender.queue(&other).await, 0);
+    // A delete of an earlier round does not hit a later one.
+    assert_eq!(contender.channel.release(&first, CLAIM).await.unwrap(), Released::Taken);
+    contender.channel.release(&other, CLAIM).await.unwrap();
+    let released = contender.channel.release(&again, Duration::ZERO).await.unwrap();
+    assert_eq!(released, Released::Freed);
+    assert!(world.is_empty());
+}
+
+async fn the_first_two_in_line_are_told_of_a_free_lock(world: &World) {
+    let [first, second] = [world.contender().await, world.contender().await];
+    let [holder, a, b, c] = ["holder", "a", "b", "c"].map(|owner| lock("k", owner));
+    assert!(!first.channel.wake(&a.key, CLAIM).await.unwrap());
+    hold(&*first.channel, &holder).await;
+    first.queue(&a).await;
+    second.queue(&b).await;
+    second.queue(&c).await;
+    first.channel.release(&holder, Duration::ZERO).await.unwrap();
+    assert!(first.channel.wake(&a.key, CLAIM).await.unwrap());
+    let now = Heard::NextInLine { key: "k".into(), owner: "a".into(), claim: Duration::ZERO };
+    first.hears(now).await;
+    second.hears(Heard::next(&b)).await;
+    assert_eq!((first.heard(), second.heard()), (1, 1));
+    assert_eq!(world.get("k"), None);
+}
+
+async fn who_cannot_hear_is_not_told_of_a_free_lock(world: &World) {
+    let [away, here] = [world.contender().await, world.contender().await];
+    let [holder, a, b] = ["holder", "a", "b"].map(|owner| lock("k", owner));
+    hold(&*here.channel, &holder).await;
+    away.queue(&a).await;
+    here.queue(&b).await;
+    away.go_out_of_reach();
+    world.listeners(1).await;
+    assert!(here.channel.wake(&b.key, CLAIM).await.unwrap());
+    let now = Heard::NextInLine { key: "k".into(), owner: "b".into(), claim: Duration::ZERO };
+    here.hears(now).await;
+}
+
+async fn a_counter_is_raised_by_the_owner_only_and_never_lowered(world: &World) {
+    let channel = world.channel().await;
+    let [ours, theirs] = ["ours", "theirs"].map(|owner| lock("k", owner));
+    assert_eq!(channel.raise(&ours, 7, KEEP).await.unwrap(), Drawn::Gone);
+    let Drawn::Token(drawn) = channel.draw(&ours, Some(LEASE), KEEP).await.unwrap() else {
+        panic!("no token");
+    };
+    let far = drawn + 1_000_000_000_000;
+    let raise = async |lock, token| channel.raise(lock, token, KEEP).await.unwrap();
+    assert_eq!(raise(&theirs, far).await, Drawn::HeldBy("ours".into()));
+    assert_eq!(raise(&ours, far).await, Drawn::Token(far));
+    assert_eq!(raise(&ours, drawn).await, Drawn::Token(far));
+    let next = channel.draw(&ours, None, KEEP).await.unwrap();
+    assert_eq!(next, Drawn::Token(far + 1));
 }

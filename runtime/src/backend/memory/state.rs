@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::message::{Message, News};
 use crate::backend::{
     Acquired, Contended, Drawn, Events, Holder, Lock, Released, Renewal, Renewed, StoreError,
-    StoreErrorKind, StoreResult,
+    StoreErrorKind, StoreResult, contender_of,
 };
 use crate::clock::Timestamp;
 
@@ -178,6 +178,44 @@ impl State {
         Ok(Drawn::Token(token))
     }
 
+    pub(crate) fn raise(
+        &mut self,
+        lock: &Lock,
+        token: u64,
+        keep: Duration,
+        now: Timestamp,
+    ) -> StoreResult<Drawn> {
+        match self.value(&lock.key, now) {
+            None => return Ok(Drawn::Gone),
+            Some((Value::Text(holder), _)) if holder == lock.owner => {}
+            Some((Value::Text(holder), _)) => return Ok(Drawn::HeldBy(holder)),
+            Some((Value::OtherType, _)) => return Err(foreign("a value that is no string")),
+        }
+        let last = self.fences.get(&lock.key).filter(|fence| fence.expires > now);
+        let token = last.map_or(token, |fence| token.max(fence.last));
+        self.make_room(now);
+        self.fences.insert(Arc::clone(&lock.key), Fence { last: token, expires: now + keep });
+        Ok(Drawn::Token(token))
+    }
+
+    /// What the contender at the head of the queue, and the one after it, are told of a free lock.
+    pub(crate) fn wake(&self, key: &Arc<str>, claim: Duration, now: Timestamp) -> Vec<Message> {
+        let listeners = &self.listeners;
+        let places = self.queues.get(key).map(Vec::as_slice).unwrap_or_default();
+        let live = places.iter().filter(|place| place.deadline > now);
+        let reachable = live.filter_map(|place| {
+            let listener = listeners.get(&place.listener)?.upgrade()?;
+            Some((listener, Arc::clone(&place.owner)))
+        });
+        let message = |(claim, (listener, owner))| Message {
+            listener,
+            key: Arc::clone(key),
+            owner,
+            news: News::NextInLine { claim },
+        };
+        [Duration::ZERO, claim].into_iter().zip(reachable).map(message).collect()
+    }
+
     pub(crate) fn renew(&mut self, renewal: &Renewal, now: Timestamp) -> Renewed {
         match self.value(&renewal.lock.key, now) {
             None => Renewed::Gone,
@@ -201,6 +239,13 @@ impl State {
         self.forget_place(lock);
         let released = match self.value(&lock.key, now) {
             None => Released::Gone,
+            Some((Value::Text(holder), _)) if holder == lock.owner && claim.is_zero() => {
+                self.remove(&lock.key);
+                match self.queues.contains_key(&lock.key) {
+                    true => Released::FreedUntold,
+                    false => Released::Freed,
+                }
+            }
             Some((Value::Text(holder), _)) if holder == lock.owner => {
                 return self.hand_on(&lock.key, claim, now);
             }
@@ -276,21 +321,23 @@ impl State {
         now: Timestamp,
     ) -> usize {
         self.make_room(now);
+        let contender = contender_of(&lock.owner);
         let places = self.queues.entry(Arc::clone(&lock.key)).or_default();
-        if let Some(place) = places.iter_mut().find(|place| place.owner == lock.owner) {
+        if let Some(place) = places.iter_mut().find(|place| *place.owner == *contender) {
             place.deadline = deadline;
             place.listener = listener;
         } else {
-            places.push(Place { owner: Arc::clone(&lock.owner), deadline, listener });
+            places.push(Place { owner: contender.into(), deadline, listener });
         }
         // Own place is alive by now, so that it is found below.
-        places.retain(|place| place.deadline > now || place.owner == lock.owner);
-        places.iter().take_while(|place| place.owner != lock.owner).count()
+        places.retain(|place| place.deadline > now || *place.owner == *contender);
+        places.iter().take_while(|place| *place.owner != *contender).count()
     }
 
     fn forget_place(&mut self, lock: &Lock) {
         if let Some(places) = self.queues.get_mut(&lock.key) {
-            places.retain(|place| place.owner != lock.owner);
+            let contender = contender_of(&lock.owner);
+            places.retain(|place| *place.owner != *contender);
             self.forget_empty_queue(&lock.key);
         }
     }

@@ -229,6 +229,14 @@ impl Channel for RedisChannel {
         Box::pin(self.way.ask(Request::inspect(key), reply::holder))
     }
 
+    fn raise(&self, lock: &Lock, token: u64, keep: Duration) -> BoxFuture<StoreResult<Drawn>> {
+        Box::pin(self.way.ask(Request::raise(lock, token, keep), reply::drawn))
+    }
+
+    fn wake(&self, key: &Arc<str>, claim: Duration) -> BoxFuture<StoreResult<bool>> {
+        Box::pin(self.way.ask(Request::wake(key, claim), reply::woken))
+    }
+
     fn delivers_events(&self) -> bool {
         matches!(self.hearing, Hearing::Subscribed(_))
     }

@@ -144,7 +144,9 @@ async fn together(way: &Way, locks: Vec<Lock>, claim: Duration) -> Vec<StoreResu
     };
     let alone = locks.iter().map(|lock| Box::pin(one(way, lock, claim))).collect();
     let known = |answer| match answer {
-        Ok(answer @ (Released::Freed | Released::Granted { .. })) => Ok(answer),
+        Ok(answer @ (Released::Freed | Released::FreedUntold | Released::Granted { .. })) => {
+            Ok(answer)
+        }
         // Perhaps it was the refused command that had released it.
         Ok(_) => Err(refused.clone()),
         Err(error) => Err(error),

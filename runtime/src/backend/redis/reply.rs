@@ -64,6 +64,7 @@ pub(super) fn released(reply: Value, count: usize, address: &str) -> StoreResult
         Value::Int(2) => Some(Released::Gone),
         Value::Int(3) => Some(Released::Taken),
         Value::Int(4) => Some(Released::Foreign),
+        Value::Int(5) => Some(Released::FreedUntold),
         Value::BulkString(owner) => Some(Released::Granted { owner: text(owner) }),
         _ => None,
     })
@@ -80,6 +81,13 @@ fn each<T>(
     let Value::Array(answers) = reply else { return Err(unexpected(reply, address)) };
     let read: Option<Vec<_>> = answers.iter().map(read).collect();
     read.filter(|read| read.len() == count).ok_or_else(|| unexpected(reply, address))
+}
+
+pub(super) fn woken(reply: Value, address: &str) -> StoreResult<bool> {
+    match reply {
+        Value::Int(told) => Ok(told != 0),
+        other => Err(unexpected(&other, address)),
+    }
 }
 
 pub(super) fn holder(reply: Value, address: &str) -> StoreResult<Option<Holder>> {

@@ -52,7 +52,7 @@ impl Request {
     /// With an empty `channel` for a contender that cannot hear.
     pub(super) fn contend(lock: &Lock, lease: Duration, keep: Duration, channel: &str) -> Self {
         let mut command = script::CONTEND.call(3);
-        add_keys(&mut command, lock);
+        add_keys(&mut command, &lock.key);
         command.arg(&*lock.owner).arg(millis(lease)).arg(millis(keep)).arg(channel);
         Self { command, role: Role::Takes, form: Form::Script(&script::CONTEND) }
     }
@@ -76,16 +76,31 @@ impl Request {
         Self { command, role: Role::Harmless, form: Form::Script(&script::RENEW) }
     }
 
+    /// With a `claim` of zero nobody is granted a lock or told of it.
     pub(super) fn release(locks: &[Lock], claim: Duration) -> Self {
         let mut command = script::RELEASE.call(3 * locks.len());
         for lock in locks {
-            add_keys(&mut command, lock);
+            add_keys(&mut command, &lock.key);
         }
-        command.arg(millis(claim));
+        command.arg(if claim.is_zero() { 0 } else { millis(claim) });
         for lock in locks {
             command.arg(&*lock.owner);
         }
         Self { command, role: Role::Ends, form: Form::Script(&script::RELEASE) }
+    }
+
+    pub(super) fn raise(lock: &Lock, token: u64, keep: Duration) -> Self {
+        let mut command = script::RAISE.call(2);
+        command.arg(&*lock.key).arg(SideKey::fence(&lock.key)).arg(&*lock.owner);
+        command.arg(token).arg(millis(keep));
+        Self { command, role: Role::Harmless, form: Form::Script(&script::RAISE) }
+    }
+
+    pub(super) fn wake(key: &str, claim: Duration) -> Self {
+        let mut command = script::WAKE.call(3);
+        add_keys(&mut command, key);
+        command.arg(millis(claim));
+        Self { command, role: Role::Harmless, form: Form::Script(&script::WAKE) }
     }
 
     pub(super) fn inspect(key: &str) -> Self {
@@ -124,8 +139,8 @@ impl Request {
     }
 }
 
-fn add_keys(command: &mut Cmd, lock: &Lock) {
-    command.arg(&*lock.key).arg(SideKey::queue(&lock.key)).arg(SideKey::waiters(&lock.key));
+fn add_keys(command: &mut Cmd, key: &str) {
+    command.arg(key).arg(SideKey::queue(key)).arg(SideKey::waiters(key));
 }
 
 /// Whole milliseconds, rounded down: the server may forget earlier than we think, within the drift

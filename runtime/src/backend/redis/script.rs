@@ -27,8 +27,10 @@ scripts! {
     CONTEND = "lua/contend.lua";
     DRAW = "lua/draw.lua";
     INSPECT = "lua/inspect.lua";
+    RAISE = "lua/raise.lua";
     RELEASE = "lua/release.lua";
     RENEW = "lua/renew.lua";
+    WAKE = "lua/wake.lua";
 }
 
 impl Script {

@@ -4,21 +4,24 @@
 -- KEYS[3i - 2]  lock      string: the owner
 -- KEYS[3i - 1]  queue     sorted set: contender -> ticket, the lowest is next
 -- KEYS[3i]      waiters   hash: contender -> "<deadline_ms> <channel>"
--- ARGV[1]       claim_ms  TTL of a granted lock until its new owner confirms it
--- ARGV[i + 1]   owner     who gives up KEYS[3i - 2]
+-- ARGV[1]       claim_ms  TTL of a granted lock until its new owner confirms it; 0: grants to nobody,
+--                         and tells nobody but the caller
+-- ARGV[i + 1]   owner     who gives up KEYS[3i - 2], or "<contender>~<round>": the lock is the whole's,
+--                         the place the contender's
 --
 -- Returns one answer for each lock, in order; that of a single one by itself:
 --         1  it was the owner's and is free now
 --         2  nobody holds it
 --         3  another owner holds it
 --         4  what stands there is no lock: a string without TTL, or another type
+--         5  it was the owner's and is free now, and others queue for it, who were not told
 --         a string: the contender whose lock it is now
 --
 -- Publishes "grant\n<contender>\n<lock>" to the channel of the new owner, and
 -- "next\n<claim_ms>\n<contender>\n<lock>" to the one after it. A grant may also reach contenders
 -- that this server believes out of reach; they find at their confirmation that it was not for them.
 
-local FREED, GONE, TAKEN, FOREIGN = 1, 2, 3, 4
+local FREED, GONE, TAKEN, FOREIGN, FREED_UNTOLD = 1, 2, 3, 4, 5
 -- So many places are looked at for one lock, so that it cannot block the server.
 local PLACES = 64
 
@@ -96,11 +99,18 @@ end
 local function release(lock, queue, waiters, owner)
   local contended = redis.call('EXISTS', queue) == 1
   if contended then
-    forget(queue, waiters, owner)
+    forget(queue, waiters, string.match(owner, '^(.*)~%d+$') or owner)
   end
   local holder = redis.pcall('GET', lock)
   if holder == owner then
-    return contended and pass_on(lock, queue, waiters) or free(lock)
+    if not contended then
+      return free(lock)
+    end
+    if claim_ms ~= '0' then
+      return pass_on(lock, queue, waiters)
+    end
+    free(lock)
+    return redis.call('EXISTS', queue) == 1 and FREED_UNTOLD or FREED
   end
   if not holder then
     return GONE
