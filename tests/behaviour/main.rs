@@ -16,7 +16,8 @@
 //! | a13 | `release::transaction_inside_the_lock_loses_no_update` |
 //! | a14 | of the memory store: it reads its clock and writes under one mutex |
 //! | a15 | `processes::holder_frozen_inside_a_poll_is_refused_by_a_fenced_storage`, `fencing` |
-//! | a3, a11, a16 | wait for the quorum and for replicas; a14 for SQL stores |
+//! | a11 | `replicas::failover_to_a_replica_that_was_waited_for_makes_no_two_holders`, and without |
+//! | a3, a16 | wait for the quorum; a14 for SQL stores |
 //!
 //! | | renewal |
 //! |---|---|
@@ -97,6 +98,7 @@ mod network;
 mod processes;
 mod reentrancy;
 mod release;
+mod replicas;
 mod runtimes;
 mod sentinel;
 mod server;

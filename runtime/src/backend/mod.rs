@@ -116,6 +116,18 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
         Box::pin(async { Err(no_node()) })
     }
 
+    /// Renews, then waits until `replicas` replicas have that and all that was written before, or
+    /// `within` is over: how many have. Holds up whatever else is asked on this channel.
+    fn renew_on_replicas(
+        &self,
+        _batch: &[Renewal],
+        _replicas: u32,
+        _within: Duration,
+    ) -> BoxFuture<StoreResult<(Vec<Renewed>, u32)>> {
+        let text = "this kind of store has no replicas to wait for";
+        Box::pin(async move { Err(StoreError::new(StoreErrorKind::Refused, text)) })
+    }
+
     /// Whether the store can deliver [`Events`] here. Where it cannot, contenders go by timer.
     fn delivers_events(&self) -> bool;
 }

@@ -45,6 +45,7 @@ pub struct LockClientBuilder {
     tuning: Tuning,
     pub(super) connect_timeout: Duration,
     pub(super) response_timeout: Duration,
+    pub(super) min_replicas: u32,
     max_key_bytes: usize,
     #[cfg(feature = "tls")]
     pub(super) pem: Pem,
@@ -64,6 +65,7 @@ impl LockClientBuilder {
             },
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
+            min_replicas: 0,
             max_key_bytes: 512,
             #[cfg(feature = "tls")]
             pem: Pem::default(),
@@ -237,6 +239,17 @@ impl LockClientBuilder {
         Self { response_timeout, ..self }
     }
 
+    /// Sets how many replicas of the Redis server must have a lock, and each renewal, before it counts:
+    /// with all that may be promoted, a failover forgets no lock. [`topologies`](crate::topologies)
+    /// says what is left with fewer. Costs a connection more for each runtime and the time that the replicas take,
+    /// at each acquire and renewal. If they do not have it in time, the lock is not obtained, or is
+    /// lost at its deadline.
+    ///
+    /// Defaults to 0: replicas are not asked.
+    pub fn min_replicas(self, min_replicas: u32) -> Self {
+        Self { min_replicas, ..self }
+    }
+
     /// Sets how long a key may be, namespace included, in bytes.
     ///
     /// Defaults to 512 bytes.
@@ -345,6 +358,7 @@ impl fmt::Debug for LockClientBuilder {
             .field("tuning", &self.tuning)
             .field("connect_timeout", &self.connect_timeout)
             .field("response_timeout", &self.response_timeout)
+            .field("min_replicas", &self.min_replicas)
             .field("max_key_bytes", &self.max_key_bytes)
             .finish_non_exhaustive()
     }

@@ -9,7 +9,7 @@ use crate::backend::Backend;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::quorum::QuorumBackend;
 #[cfg(feature = "redis")]
-use crate::backend::redis::{RedisBackend, RedisConfig, config_from_url};
+use crate::backend::redis::{RedisBackend, RedisConfig, ReplicatedBackend, config_from_url};
 use crate::error::LockError;
 
 pub(super) enum Store {
@@ -38,7 +38,7 @@ impl LockClientBuilder {
         response_timeout: Duration,
     ) -> Result<Arc<dyn Backend>, LockError> {
         match store {
-            Store::Memory(store) => Ok(Arc::new(MemoryBackend::new(store))),
+            Store::Memory(store) => self.memory(store),
             Store::Quorum(nodes) => self.quorum_of(nodes),
             #[cfg(feature = "redis")]
             Store::Redis(client) => {
@@ -60,7 +60,7 @@ impl LockClientBuilder {
             return Err(config(format!("{url:?} is no URL: {SCHEMES}")));
         };
         match scheme {
-            "memory" => Ok(Arc::new(MemoryBackend::new(&MemoryStore::new()))),
+            "memory" => self.memory(&MemoryStore::new()),
             "redlock" => {
                 let urls = quorum::node_urls(url).ok_or_else(|| {
                     config("a redlock: URL names no nodes: write redlock://h1,h2,h3/".to_owned())
@@ -81,6 +81,13 @@ impl LockClientBuilder {
         }
     }
 
+    fn memory(&self, store: &MemoryStore) -> Result<Arc<dyn Backend>, LockError> {
+        if self.min_replicas > 0 {
+            return Err(config("min_replicas: a store in memory has no replicas".to_owned()));
+        }
+        Ok(Arc::new(MemoryBackend::new(store)))
+    }
+
     fn quorum_of(&self, nodes: &[QuorumNode]) -> Result<Arc<dyn Backend>, LockError> {
         quorum::check(nodes).map_err(config)?;
         // So that a round with silent nodes still ends within one response time-out.
@@ -99,7 +106,12 @@ impl LockClientBuilder {
         #[cfg(feature = "tls")]
         let config = config.secured(&self.pem).map_err(|error| self::config(error.to_string()))?;
         let config = config.with_timeouts(self.connect_timeout, response_timeout);
-        Ok(Arc::new(RedisBackend::new(config)))
+        let main = Arc::new(RedisBackend::new(config.clone()));
+        if self.min_replicas == 0 {
+            return Ok(main);
+        }
+        let acks = Arc::new(RedisBackend::new(config));
+        Ok(Arc::new(ReplicatedBackend::new(main, acks, self.min_replicas, response_timeout)))
     }
 }
 

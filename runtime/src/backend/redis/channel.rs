@@ -237,6 +237,21 @@ impl Channel for RedisChannel {
         Box::pin(self.way.ask(Request::wake(key, claim), reply::woken))
     }
 
+    fn renew_on_replicas(
+        &self,
+        batch: &[Renewal],
+        replicas: u32,
+        within: Duration,
+    ) -> BoxFuture<StoreResult<(Vec<Renewed>, u32)>> {
+        let (way, renewing) = (self.way.clone(), self.renew(batch));
+        Box::pin(async move {
+            // One after the other: a script that had to be sent again would come after the WAIT.
+            let renewed = renewing.await?;
+            let waiting = way.ask(Request::wait(replicas, within), reply::acknowledged);
+            Ok((renewed, waiting.await?))
+        })
+    }
+
     fn delivers_events(&self) -> bool {
         matches!(self.hearing, Hearing::Subscribed(_))
     }

@@ -19,6 +19,7 @@ use self::server::Server;
 use super::{Backend, BoxFuture, Channel, DriverHome, Events, StoreResult};
 use crate::clock::Clock;
 
+mod acknowledging;
 mod batch;
 mod channel;
 mod config;
@@ -32,6 +33,7 @@ mod place;
 #[cfg(feature = "sentinel")]
 mod recall;
 mod releases;
+mod replicas;
 mod reply;
 mod request;
 mod runtimes;
@@ -46,6 +48,7 @@ mod tests;
 mod tls;
 
 pub(crate) use self::config::{RedisConfig, config_from_url};
+pub(crate) use self::replicas::ReplicatedBackend;
 #[cfg(feature = "tls")]
 pub(crate) use self::tls::{ClientPem, Pem};
 

@@ -83,6 +83,14 @@ fn each<T>(
     read.filter(|read| read.len() == count).ok_or_else(|| unexpected(reply, address))
 }
 
+/// How many replicas have it.
+pub(super) fn acknowledged(reply: Value, address: &str) -> StoreResult<u32> {
+    match reply {
+        Value::Int(count) => Ok(u32::try_from(count).unwrap_or(0)),
+        other => Err(unexpected(&other, address)),
+    }
+}
+
 pub(super) fn woken(reply: Value, address: &str) -> StoreResult<bool> {
     match reply {
         Value::Int(told) => Ok(told != 0),

@@ -32,6 +32,8 @@ pub(super) enum Role {
 enum Form {
     /// `SET` with NX and GET.
     OneCommand,
+    /// A command that every server has.
+    Plain,
     Script(&'static Script),
 }
 
@@ -101,6 +103,13 @@ impl Request {
         add_keys(&mut command, key);
         command.arg(millis(claim));
         Self { command, role: Role::Harmless, form: Form::Script(&script::WAKE) }
+    }
+
+    /// How many replicas have what was written on this connection.
+    pub(super) fn wait(replicas: u32, within: Duration) -> Self {
+        let mut command = redis::cmd("WAIT");
+        command.arg(replicas).arg(millis(within));
+        Self { command, role: Role::Harmless, form: Form::Plain }
     }
 
     pub(super) fn inspect(key: &str) -> Self {
