@@ -49,7 +49,7 @@ const LEASE: Duration = ms(6_000);
 impl Scene {
     fn of(store: Store) -> Self {
         let proxy = match &store {
-            Store::Memory(_) => None,
+            Store::Memory(_) | Store::Quorum(_) => None,
             Store::Redis(server) => Some(Proxy::start(server.address())),
         };
         if let Some(proxy) = &proxy {
@@ -70,8 +70,13 @@ impl Scene {
         // On a real server: long before a lease ends, or a place in a queue.
         let within = bound(&self.store, ms(200), SLACK);
         match &self.store {
-            Store::Memory(store) => {
-                let free = async || store.get(key).is_none();
+            Store::Memory(_) | Store::Quorum(_) => {
+                let nodes = match &self.store {
+                    Store::Memory(store) => std::slice::from_ref(store),
+                    Store::Quorum(nodes) => nodes,
+                    Store::Redis(_) => &[],
+                };
+                let free = async || nodes.iter().all(|store| store.get(key).is_none());
                 eventually(&format!("{key} is free, n = {n}"), within, free).await;
             }
             Store::Redis(server) => {

@@ -45,7 +45,7 @@ pub(crate) const WOKEN: Duration = ms(2_500);
 /// works from what does not.
 pub(crate) fn bound(store: &Store, paused: Duration, real: Duration) -> Duration {
     match store {
-        Store::Memory(_) => paused,
+        Store::Memory(_) | Store::Quorum(_) => paused,
         Store::Redis(_) => real,
     }
 }
@@ -91,7 +91,7 @@ pub(crate) fn never_ends(held: HeldLock) -> impl Future<Output = ()> {
 pub(crate) async fn queued(store: &Store, key: &str, count: usize) {
     match store {
         // Time moves only once everything that can happen has happened.
-        Store::Memory(_) => tokio::time::sleep(ms(1)).await,
+        Store::Memory(_) | Store::Quorum(_) => tokio::time::sleep(ms(1)).await,
         Store::Redis(server) => queued_at(server, key, count).await,
     }
 }
@@ -177,6 +177,7 @@ impl StandsNow {
     pub(crate) fn owner(&self) -> Option<String> {
         match &self.store {
             Store::Memory(store) => store.get(&self.key),
+            Store::Quorum(nodes) => crate::support::owner_at(nodes, &self.key),
             Store::Redis(server) => {
                 let client = redis::Client::open(server.url()).unwrap();
                 redis::Commands::get(&mut client.get_connection().unwrap(), &self.key).unwrap()

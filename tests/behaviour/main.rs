@@ -1,8 +1,9 @@
 //! What the library promises, tried through its public API on every store.
 //!
-//! A test of `on_every_store!` runs on the memory store under paused time and on a real Redis. Tests of
-//! faults run on Redis alone, with a proxy in between (`network`), with a server of their own
-//! (`server`), or with processes of their own under a witness outside of Redis (`processes`).
+//! A test of `on_every_store!` runs on the memory store and on a quorum of three such stores under paused
+//! time, and on a real Redis. Tests of faults run on Redis alone, with a proxy in between (`network`),
+//! with a server of their own (`server`), with several (`quorum`, `replicas`), or with processes of
+//! their own under a witness outside of Redis (`processes`).
 //!
 //! Faults from the field, by the numbers that the tests' comments use, and where they are tried:
 //!
@@ -16,8 +17,9 @@
 //! | a13 | `release::transaction_inside_the_lock_loses_no_update` |
 //! | a14 | of the memory store: it reads its clock and writes under one mutex |
 //! | a15 | `processes::holder_frozen_inside_a_poll_is_refused_by_a_fenced_storage`, `fencing` |
+//! | a3 | `quorum::hold_outlasts_nodes_that_restart_without_data`, and beside the code |
+//! | a16 | beside the code: `backend::quorum::tests::a_node_of_another_holder_is_left_alone` |
 //! | a11 | `replicas::failover_to_a_replica_that_was_waited_for_makes_no_two_holders`, and without |
-//! | a3, a16 | wait for the quorum; a14 for SQL stores |
 //!
 //! | | renewal |
 //! |---|---|
@@ -74,7 +76,9 @@
 //! | f87 | `server::wrong_password_is_told_at_once`, `server::password_that_changes_at_run_time_...` |
 //! | f95 | `network::server_that_takes_no_writes_is_told_without_a_storm`, `server::full_server_keeps_what_is_held` |
 //! | f96 | `network::cut_at_the_first_subscription_is_recovered_from` |
-//! | f94 | waits for the cluster, as f80 does there; f90, f92, f93 for the quorum |
+//! | f90 | `quorum::node_that_is_refused_or_frozen_delays_nobody` |
+//! | f92, f93 | beside the code: `backend::quorum::tests` |
+//! | f94 | waits for the cluster, as f80 does there |
 //!
 //! Of other groups: g102 on one server (`server::keys_of_any_bytes_...`), g104 (`held::ttl_...`,
 //! `acquire::ttl_...`), g106 (`acquire::namespaces_...`), j144 and j146 in small
@@ -96,6 +100,7 @@ mod held;
 mod loss;
 mod network;
 mod processes;
+mod quorum;
 mod reentrancy;
 mod release;
 mod replicas;

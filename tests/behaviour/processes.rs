@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use distlock::{LockClient, LockErrorKind};
 
 use crate::common::{LONG, LOOKS_AGAIN, LockText, SOON, ms, queued_at};
-use crate::support::{BodyReporter, Orders, Process, RedisServer, Reporter, Testimony, Witness};
+use crate::support::{
+    BodyReporter, Data, Orders, Process, RedisServer, Reporter, Testimony, Witness,
+};
 use crate::support::{eventually, unique_key};
 
 /// What a child does: calls on one key, with a body that reports to the witness.
@@ -43,11 +45,15 @@ impl Play {
     }
 
     fn start(&self, server: &RedisServer, witness: &Witness) -> Process {
+        self.start_at(server.url(), witness)
+    }
+
+    fn start_at(&self, url: String, witness: &Witness) -> Process {
         let millis = |duration: Duration| duration.as_millis().to_string();
         Process::start(
             "processes::child",
             &[
-                ("url", server.url()),
+                ("url", url),
                 ("witness", witness.address().to_string()),
                 ("key", self.key.clone()),
                 ("tasks", self.tasks.to_string()),
@@ -429,7 +435,7 @@ async fn processes_recover_by_themselves_from_a_restart_of_the_server() {
             for player in &players {
                 witness.wait_for_body(player.id(), 10 * round);
             }
-            server.restart(crate::support::Data::Kept);
+            server.restart(Data::Kept);
         }
         for player in &players {
             witness.wait_for_body(player.id(), 60);
@@ -440,4 +446,43 @@ async fn processes_recover_by_themselves_from_a_restart_of_the_server() {
     assert_no_overlap(&witness.testimony());
     let kind = LockErrorKind::Lost { completed: false };
     println!("{} losses of kind {kind:?}", witness.count_of(&format!("{kind:?}")));
+}
+
+/// Processes on a quorum whose nodes freeze, and end and come back with their data, one at a time. The
+/// fenced storage of the witness takes every write that comes in time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_on_a_quorum_never_meet_while_nodes_come_and_go() {
+    let nodes: Vec<_> = (0..3).map(|_| RedisServer::durable()).collect();
+    let hosts: Vec<_> = nodes.iter().map(|node| node.address().to_string()).collect();
+    let url = format!("redlock://{}/", hosts.join(","));
+    let (witness, key) = (Witness::start(), unique_key("quorum"));
+    let play = Play { tasks: 2, rounds: 0, wait: ms(4_000), lasts: ms(15), ..Play::new(&key) };
+    let mut children: Vec<_> = (0..3).map(|_| play.start_at(url.clone(), &witness)).collect();
+    children.iter().for_each(|child| witness.wait_for_body(child.id(), 1));
+
+    for turn in 0..6 {
+        let node = &nodes[turn % 3];
+        node.pause();
+        std::thread::sleep(ms(400));
+        node.resume();
+        std::thread::sleep(ms(200));
+        node.kill();
+        std::thread::sleep(ms(200));
+        node.restart(Data::Kept);
+        std::thread::sleep(ms(200));
+    }
+
+    // Each of them has its turn again.
+    children.iter().for_each(|child| witness.wait_for_body(child.id(), 3));
+    children.iter_mut().for_each(|child| child.tell("shut down"));
+    let all_down = async || witness.count_of("is down") == children.len();
+    eventually("all are down", SOON, all_down).await;
+    assert_no_overlap(&witness.testimony());
+    for node in &nodes {
+        let mut connection = node.connection().await;
+        eventually("the lock is gone on every node", SOON, async || {
+            !redis::AsyncCommands::exists::<_, bool>(&mut connection, &key).await.unwrap()
+        })
+        .await;
+    }
 }

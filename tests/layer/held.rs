@@ -79,7 +79,7 @@ on_every_store! {
         let client = store.client();
         // Tests run side by side on one server: the key of an attribute is fixed.
         let client = match &store {
-            crate::support::Store::Memory(_) => client,
+            crate::support::Store::Memory(_) | crate::support::Store::Quorum(_) => client,
             crate::support::Store::Redis(_) => {
                 store.builder().namespace(unique_key("layer")).build().unwrap()
             }

@@ -183,5 +183,5 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// What may be added to a time on `store`: nothing where time is paused, and elsewhere what a busy
 /// machine adds.
 pub(crate) fn slack(store: &Store) -> Duration {
-    if let Store::Memory(_) = store { Duration::ZERO } else { Duration::from_secs(3) }
+    if let Store::Redis(_) = store { Duration::from_secs(3) } else { Duration::ZERO }
 }

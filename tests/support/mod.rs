@@ -25,5 +25,5 @@ pub(crate) use process::{Orders, Process};
 pub(crate) use proxy::{Gate, Proxy};
 pub(crate) use redis_server::{Data, RedisServer};
 pub(crate) use sentinel::{SentinelOptions, SentinelSetup};
-pub(crate) use stores::{Store, on_every_store};
+pub(crate) use stores::{Store, on_every_store, owner_at};
 pub(crate) use witness::{BodyReporter, Reporter, Testimony, Witness};
