@@ -37,6 +37,8 @@
 //!   first holder learns of it at its next renewal.
 //! - Other programs that delete or overwrite the key break in.
 //!
+//! A quorum of servers and waiting for replicas make such a loss rarer, see [`topologies`].
+//!
 //! So let the storage have the last word: by a conditional write (`WHERE items > 0`) or a
 //! [`FencingToken`].
 //!
@@ -114,6 +116,9 @@ mod watchdog;
 #[cfg(feature = "redis")]
 #[doc = include_str!("../docs/servers.md")]
 pub mod servers {}
+
+#[doc = include_str!("../docs/quorum.md")]
+pub mod topologies {}
 
 pub use backend::memory::MemoryStore;
 #[cfg(feature = "blocking")]
