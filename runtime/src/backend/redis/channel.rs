@@ -10,8 +10,6 @@ use redis::aio::MultiplexedConnection;
 use super::batch::renew_by_slot;
 use super::dial::Reader;
 use super::line::{Line, READING_TIME};
-#[cfg(feature = "sentinel")]
-use super::releases::LARGEST_BATCH;
 use super::releases::{self, Releases};
 use super::reply;
 use super::request::Request;
@@ -66,41 +64,32 @@ impl RedisChannel {
         }
         let way = self.way.clone();
         tokio::spawn(async move {
-            for locks in locks.chunks(LARGEST_BATCH) {
+            for locks in locks.chunks(releases::LARGEST_BATCH) {
                 let _ = way.release(locks, claim).await;
             }
         });
     }
 
-    /// Has a release noted once it is done, for [`recall`](Self::recall), where a master may be
-    /// replaced.
-    #[cfg(feature = "sentinel")]
+    /// The same release, remembered for the next master where there may be one.
+    #[cfg_attr(not(feature = "sentinel"), expect(clippy::unused_self))]
     fn noted(
         &self,
         lock: &Lock,
         claim: Duration,
         releasing: impl Future<Output = StoreResult<Released>> + Send + 'static,
     ) -> BoxFuture<StoreResult<Released>> {
-        if !self.line().server().config.place.wants_master() {
-            return Box::pin(releasing);
+        #[cfg(feature = "sentinel")]
+        if self.line().server().config.place.wants_master() {
+            let (line, lock) = (Arc::clone(&self.way.line), lock.clone());
+            return Box::pin(async move {
+                let released = releasing.await?;
+                if matches!(released, Released::Freed | Released::Granted { .. }) {
+                    line.server().recall.note(line.epoch(), lock, claim);
+                }
+                Ok(released)
+            });
         }
-        let (line, lock) = (Arc::clone(&self.way.line), lock.clone());
-        Box::pin(async move {
-            let released = releasing.await?;
-            if matches!(released, Released::Freed | Released::Granted { .. }) {
-                line.server().recall.note(line.epoch(), lock, claim);
-            }
-            Ok(released)
-        })
-    }
-
-    #[cfg(not(feature = "sentinel"))]
-    fn noted(
-        &self,
-        _: &Lock,
-        _: Duration,
-        releasing: impl Future<Output = StoreResult<Released>> + Send + 'static,
-    ) -> BoxFuture<StoreResult<Released>> {
+        let _ = (lock, claim);
         Box::pin(releasing)
     }
 
