@@ -40,8 +40,9 @@ pub(crate) struct Contender {
 enum State {
     /// About to ask the store.
     Start,
-    /// A `contend` is under way; whether a grant was announced meanwhile.
-    Asking { announced: bool },
+    /// A `contend` is under way; whether a grant was announced meanwhile, and when to look if the
+    /// message of who is next was. A message may overtake the answer on its last way.
+    Asking { announced: bool, look_at: Timestamp },
     /// In the queue.
     Queued { verify_at: Timestamp },
     /// The lock is ours by claim: about to confirm.
@@ -158,7 +159,10 @@ impl Contender {
         now: Timestamp,
         chance: Chance,
     ) -> Result<Option<Granted>, Failure> {
-        let announced = matches!(self.state, State::Asking { announced: true });
+        let (announced, look_at) = match self.state {
+            State::Asking { announced, look_at } => (announced, look_at),
+            _ => (false, Timestamp::NEVER),
+        };
         if reply.is_ok() && self.traces == Traces::None {
             self.traces = Traces::Certain;
         }
@@ -170,7 +174,7 @@ impl Contender {
             Ok(Contended::Queued { holder, remaining, ahead }) => {
                 self.holder = Some(SeenHolder { owner: holder, expected_end: now + remaining });
                 let verify_at = now + self.verify_after(remaining, ahead, chance);
-                self.state = State::Queued { verify_at };
+                self.state = State::Queued { verify_at: verify_at.min(look_at) };
                 self.trouble = None;
                 if self.pace.announced {
                     self.failures = 0;
@@ -223,7 +227,7 @@ impl Contender {
     /// A message says that the lock is this owner's now.
     pub(crate) fn announced(&mut self) {
         match &mut self.state {
-            State::Asking { announced } => *announced = true,
+            State::Asking { announced, .. } => *announced = true,
             State::Queued { .. } | State::Pausing { .. } => self.state = State::Claimed,
             State::Start | State::Claimed | State::Confirming => {}
         }
@@ -231,8 +235,9 @@ impl Contender {
 
     /// A message says that the lock went to the contender before us, for `claim`.
     pub(crate) fn next_in_line(&mut self, claim: Duration, now: Timestamp) {
-        if let State::Queued { verify_at } = &mut self.state {
-            *verify_at = (*verify_at).min(now + claim + SETTLE);
+        if let State::Queued { verify_at: at } | State::Asking { look_at: at, .. } = &mut self.state
+        {
+            *at = (*at).min(now + claim + SETTLE);
         }
     }
 
@@ -272,7 +277,7 @@ impl Contender {
             self.state = State::Confirming;
             Step::Confirm(lease)
         } else {
-            self.state = State::Asking { announced: false };
+            self.state = State::Asking { announced: false, look_at: Timestamp::NEVER };
             Step::Contend(lease)
         }
     }
@@ -348,3 +353,25 @@ const REJOIN_SPREAD: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const UNANNOUNCED_PAUSE: Duration = Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On its way to us the answer passes through one task more than a message does.
+    #[test]
+    fn word_of_who_is_next_counts_also_if_it_overtakes_the_answer() {
+        let now = Timestamp::from_nanos(1);
+        let (lease, claim) = (Duration::from_secs(10), Duration::from_millis(500));
+        let pace = Pace { claim, announced: true };
+        let mut contender = Contender::new("a/1".into(), now, pace);
+        assert_eq!(contender.step(now, Some(lease)), Step::Contend(lease));
+
+        contender.next_in_line(claim, now);
+        let reply = Contended::Queued { holder: "b/1".into(), remaining: lease, ahead: 1 };
+        let granted = Granted::new(now, lease);
+        contender.contended(Ok(reply), granted, now, Chance::fixed(0.0)).unwrap();
+
+        assert_eq!(contender.step(now, Some(lease)), Step::Wait(now + claim + SETTLE));
+    }
+}
