@@ -91,6 +91,7 @@ mod held;
 mod hold;
 mod ids;
 mod instance;
+mod join;
 mod key;
 #[cfg(feature = "tower")]
 pub mod layer;

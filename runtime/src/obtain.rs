@@ -308,7 +308,7 @@ impl<'a> Caller<'a> {
         self.place = Place::Gone;
         let (lock, granted) = outcome?;
         if let Some(channel) = self.silent.take() {
-            channel.retire();
+            channel.retire(self.key);
         }
         Ok(Claim { core: Arc::clone(self.core), lock, granted, token: None, stage: Stage::Queued })
     }

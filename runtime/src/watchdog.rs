@@ -114,7 +114,7 @@ impl Watchdog {
                 self.remove(id);
                 return;
             }
-            Ok(Renewed::Unknown) | Err(()) => watched.hold.failed(now),
+            Ok(Renewed::Unanswered) | Err(()) => watched.hold.failed(now),
         }
         self.schedule(id);
     }

@@ -206,7 +206,7 @@ impl Channel for MemoryChannel {
     }
 
     // The store is reached by a call: there is nothing to close.
-    fn retire(&self) {}
+    fn retire(&self, _key: &str) {}
 
     fn acquire(&self, lock: &Lock, lease: Duration) -> BoxFuture<StoreResult<Acquired>> {
         let (store, lock) = (self.store.clone(), lock.clone());

@@ -60,8 +60,15 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
     /// How long a request takes at most, an answer being that there is none.
     fn answers_within(&self) -> Duration;
 
-    /// Closes the channel: the store answers elsewhere, so its silence here is the channel's own.
-    fn retire(&self);
+    /// Closes the channel, or the part of it that serves `key`: the store answers elsewhere, so its
+    /// silence here is the channel's own.
+    fn retire(&self, key: &str);
+
+    /// Which part of the store serves `key`, by a number. Parts fail apart: so what one request asks
+    /// of several keys is best asked of one part.
+    fn shard(&self, _key: &str) -> usize {
+        0
+    }
 
     /// Takes a free lock, or names its owner (perhaps this very one, from an earlier send).
     /// Leaves no trace if the lock is not free.
@@ -85,8 +92,8 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
         keep: Duration,
     ) -> BoxFuture<StoreResult<Drawn>>;
 
-    /// Sets the TTLs of locks that their owners still hold, none to a shorter one. One answer each, in order; a bad key
-    /// spoils no other one's answer.
+    /// Sets the TTLs of locks that their owners still hold, none to a shorter one. One answer each, in
+    /// order, of which at least one is an answer; a bad key spoils no other one's.
     fn renew(&self, batch: &[Renewal]) -> BoxFuture<StoreResult<Vec<Renewed>>>;
 
     /// Ends this owner's hold if there is one, and its place in the queue: grants the lock to the
@@ -196,6 +203,9 @@ pub(crate) enum Acquired {
 pub(crate) enum Contended {
     /// It was free and is ours now, for the whole lease.
     Granted,
+    /// Another owner has it, and the store cannot take places in the queue for the moment.
+    #[cfg_attr(not(feature = "cluster"), allow(dead_code))]
+    Held { holder: Arc<str>, remaining: Duration },
     /// This very owner has it: by an earlier send, or by a claim. Ownership, not validity.
     Mine,
     /// Queued behind `ahead` others.
@@ -228,9 +238,9 @@ pub(crate) enum Renewed {
     Renewed,
     /// Another owner holds it.
     Taken,
-    /// The store cannot tell for this key, as it can for others of the batch. Never the answer to
-    /// all of a batch, which is an error then.
-    Unknown,
+    /// The store said nothing of this key, as it did of others of the batch. Never the answer to all
+    /// of a batch, which is an error then.
+    Unanswered,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

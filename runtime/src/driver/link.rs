@@ -72,11 +72,12 @@ impl Link {
         slot.opening = Some(outcome.clone());
         let closed = slot.channel.take();
         drop(slot);
-        // Not under the mutex: the end of a connection may come back here.
-        drop(closed);
         let (link, core) = (Arc::clone(self), Arc::clone(core));
         let attempt = Box::pin(async move {
             let opened = link.open(&core).await;
+            // Only now: what is left of it may serve the next one. Not under the mutex: the end of a
+            // connection may come back here.
+            drop(closed);
             report.send_replace(Some(opened));
         });
         Joined::Leader(outcome, attempt)

@@ -1,5 +1,6 @@
 //! The driver's loop, and the jobs that it sends out.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 
@@ -13,6 +14,7 @@ use crate::backend::{
 use crate::backlog::{Errand, Release};
 use crate::backoff::Chance;
 use crate::clock::Timestamp;
+use crate::join::all;
 use crate::protocol::contender::Pace;
 use crate::protocol::hold::{End, Granted};
 use crate::telemetry;
@@ -131,46 +133,79 @@ fn jobs(core: &Arc<Core>, link: &Arc<Link>, turn: Turn) -> Vec<BoxFuture<()>> {
 }
 
 async fn renew(core: &Arc<Core>, link: &Arc<Link>, batch: Batch) {
-    let mut sent = None;
-    let request = async {
-        let channel = link.channel(core).await?;
-        let sent_at = core.now();
-        sent = Some((sent_at, Arc::clone(&channel)));
-        channel.renew(&batch.renewals).await
+    let began_at = core.now();
+    let opened = tokio::time::timeout(batch.within, link.channel(core)).await;
+    let channel = match opened.unwrap_or_else(|_| Err(late())) {
+        Ok(channel) => channel,
+        Err(error) => return renewed(core, &batch, Err(error), core.now()),
     };
-    let outcome = tokio::time::timeout(batch.within, request).await;
-    if let (Err(_), Some((_, channel))) = (&outcome, &sent) {
-        // There is no time to find out whether the store is slow or the connection dead.
-        channel.retire();
+    let within = batch.within.saturating_sub(core.now().since(began_at));
+    // What one part of the store says must not wait for what another one leaves unsaid.
+    let mut parts: BTreeMap<usize, Batch> = BTreeMap::new();
+    for (id, renewal) in batch.ids.into_iter().zip(batch.renewals) {
+        let part = parts.entry(channel.shard(&renewal.lock.key)).or_default();
+        part.ids.push(id);
+        part.renewals.push(renewal);
     }
-    let outcome = outcome.unwrap_or_else(|_| {
-        let text = "the store did not answer a renewal in time";
-        Err(StoreError::new(StoreErrorKind::Unavailable, text))
+    let parts = parts.into_values().map(|part| {
+        let channel = &channel;
+        Box::pin(async move {
+            let sent_at = core.now();
+            let request = tokio::time::timeout(within, channel.renew(&part.renewals));
+            let outcome = request.await.unwrap_or_else(|_| {
+                // There is no time to find out whether the store is slow or the connection dead.
+                if let Some(renewal) = part.renewals.first() {
+                    channel.retire(&renewal.lock.key);
+                }
+                Err(late())
+            });
+            renewed(core, &part, outcome, sent_at);
+        })
     });
-    let sent_at = sent.map_or_else(|| core.now(), |(sent_at, _)| sent_at);
-    if let Err(error) = &outcome {
-        telemetry::renewal_failed(batch.ids.len(), error);
+    all(parts.collect()).await;
+}
+
+/// The store answered renewals sent at `sent_at`, or did not.
+fn renewed(
+    core: &Arc<Core>,
+    batch: &Batch,
+    outcome: StoreResult<Vec<Renewed>>,
+    sent_at: Timestamp,
+) {
+    match &outcome {
+        Ok(replies) => {
+            let left = replies.iter().filter(|reply| **reply == Renewed::Unanswered).count();
+            if left > 0 {
+                let text = "a part of the store did not answer";
+                let error = StoreError::new(StoreErrorKind::Unavailable, text);
+                telemetry::renewal_failed(left, &error);
+            }
+        }
+        Err(error) => telemetry::renewal_failed(batch.ids.len(), error),
     }
+    let ends = |reply: Renewed| !matches!(reply, Renewed::Renewed | Renewed::Unanswered);
     let now = core.now();
     core.change(|state| {
         for (index, id) in batch.ids.iter().enumerate() {
             // The store answers one for one.
-            let reply = match outcome.as_ref().map(|replies| replies[index]) {
-                Ok(Renewed::Unknown) | Err(_) => Err(()),
-                Ok(reply) => Ok(reply),
-            };
+            let reply = outcome.as_ref().map(|replies| replies[index]).map_err(|_| ());
             let Renewal { lock, lease } = &batch.renewals[index];
             state.watchdog.renewed(*id, reply, (sent_at, *lease), now);
-            if reply.is_ok_and(|reply| reply != Renewed::Renewed) {
+            if reply.is_ok_and(ends) {
                 state.waiting.hold_ended(lock);
             }
         }
     });
     for (renewal, reply) in batch.renewals.iter().zip(outcome.into_iter().flatten()) {
-        if !matches!(reply, Renewed::Renewed | Renewed::Unknown) {
+        if ends(reply) {
             telemetry::ended(&renewal.lock, End::Taken);
         }
     }
+}
+
+fn late() -> StoreError {
+    let text = "the store did not answer a renewal in time";
+    StoreError::new(StoreErrorKind::Unavailable, text)
 }
 
 async fn contend(core: &Arc<Core>, link: &Arc<Link>, command: Command) {

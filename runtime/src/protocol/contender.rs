@@ -170,7 +170,18 @@ impl Contender {
             Ok(Contended::Granted) => return Ok(Some(self.won(granted))),
             Ok(Contended::Mine) => self.state = State::Claimed,
             // The grant came between the answer and now.
-            Ok(Contended::Queued { .. }) if announced => self.state = State::Claimed,
+            Ok(Contended::Held { .. } | Contended::Queued { .. }) if announced => {
+                self.state = State::Claimed;
+            }
+            Ok(Contended::Held { holder, remaining }) => {
+                // Nobody is going to tell.
+                self.holder = Some(SeenHolder { owner: holder, expected_end: now + remaining });
+                let pause = backoff::pause(self.failures, FIRST_PAUSE, UNANNOUNCED_PAUSE, chance);
+                self.failures = self.failures.saturating_add(1);
+                let verify_at = now + pause.min(remaining + SETTLE);
+                self.state = State::Queued { verify_at };
+                self.trouble = None;
+            }
             Ok(Contended::Queued { holder, remaining, ahead }) => {
                 self.holder = Some(SeenHolder { owner: holder, expected_end: now + remaining });
                 let verify_at = now + self.verify_after(remaining, ahead, chance);
@@ -203,7 +214,7 @@ impl Contender {
         match reply {
             Ok(Renewed::Renewed) => return Ok(Some(self.won(granted))),
             // The claim had lapsed, or the message was not for this grant: ask, do not guess.
-            Ok(Renewed::Gone | Renewed::Taken | Renewed::Unknown) => self.state = State::Start,
+            Ok(Renewed::Gone | Renewed::Taken | Renewed::Unanswered) => self.state = State::Start,
             Ok(Renewed::Foreign) => {
                 let text = "the key holds a value that is no lock";
                 self.state = State::Start;
@@ -373,5 +384,23 @@ mod tests {
         contender.contended(Ok(reply), granted, now, Chance::fixed(0.0)).unwrap();
 
         assert_eq!(contender.step(now, Some(lease)), Step::Wait(now + claim + SETTLE));
+    }
+
+    #[test]
+    fn contender_without_a_place_asks_again_soon_whatever_is_announced() {
+        let pace = Pace { claim: Duration::from_millis(500), announced: true };
+        let mut contender = Contender::new("test/1".into(), Timestamp::NOW, pace);
+        let lease = Duration::from_secs(10);
+        let mut now = Timestamp::NOW;
+        for _ in 0..20 {
+            assert_eq!(contender.step(now, Some(lease)), Step::Contend(lease));
+            let held = Contended::Held { holder: "test/2".into(), remaining: lease };
+            let granted = Granted::new(now, lease);
+            let won = contender.contended(Ok(held), granted, now, Chance::fixed(0.5)).unwrap();
+            assert_eq!(won, None);
+            let Step::Wait(until) = contender.step(now, Some(lease)) else { panic!("no pause") };
+            assert!(until.since(now) <= UNANNOUNCED_PAUSE, "{:?}", until.since(now));
+            now = until;
+        }
     }
 }

@@ -51,6 +51,8 @@ pub(super) fn send(
                 Contended::Queued { holder, remaining, ahead } => {
                     Answer::Queued { holder, remaining, ahead }
                 }
+                // Without a place in that node's queue.
+                Contended::Held { holder, .. } => Answer::HeldBy(holder),
             },
             Sent::Draw(request) => match request.await? {
                 Drawn::Token(token) => Answer::Granted(Some(token)),

@@ -60,8 +60,8 @@ impl Channel for QuorumChannel {
         2 * self.ways.iter().map(of_node).max().unwrap_or_default()
     }
 
-    fn retire(&self) {
-        self.ways.iter().for_each(|way| way.retire());
+    fn retire(&self, key: &str) {
+        self.ways.iter().for_each(|way| way.retire(key));
     }
 
     fn acquire(&self, lock: &Lock, lease: Duration) -> BoxFuture<StoreResult<Acquired>> {

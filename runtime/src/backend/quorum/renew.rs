@@ -110,7 +110,7 @@ impl Renewing {
         let of_one = |index: usize| {
             // A node that cannot tell says as little as one that does not answer.
             let told = |node: &Option<Vec<Renewed>>| {
-                node.as_ref().map(|all| all[index]).filter(|one| *one != Renewed::Unknown)
+                node.as_ref().map(|all| all[index]).filter(|one| *one != Renewed::Unanswered)
             };
             let answers: Vec<_> = self.answers.iter().map(told).collect();
             tally::renewed(nodes, &answers)
@@ -120,7 +120,7 @@ impl Renewing {
 
     fn outcome(&self, verdicts: &[Option<Renewed>]) -> StoreResult<Vec<Renewed>> {
         let verdicts: Vec<_> = verdicts.iter().flatten().copied().collect();
-        if verdicts.iter().all(|verdict| *verdict == Renewed::Unknown) {
+        if verdicts.iter().all(|verdict| *verdict == Renewed::Unanswered) {
             return Err(self.trouble.no_majority());
         }
         Ok(verdicts)

@@ -130,7 +130,7 @@ pub(super) fn renewed(nodes: usize, answers: &[Option<Renewed>]) -> Option<Renew
             (false, false) => Renewed::Gone,
         });
     }
-    (pending == 0).then_some(Renewed::Unknown)
+    (pending == 0).then_some(Renewed::Unanswered)
 }
 
 /// The answers to one release; `None` for a node that gave none, and as a whole if the outcome stays
@@ -303,7 +303,7 @@ mod tests {
                     let expected_lost = against + majority(nodes) > nodes;
                     match renewed(nodes, &answers) {
                         Some(Renewed::Renewed) => assert!(ours > nodes / 2, "{answers:?}"),
-                        Some(Renewed::Unknown) => {
+                        Some(Renewed::Unanswered) => {
                             assert!(length == nodes && ours <= nodes / 2 && !expected_lost);
                         }
                         Some(_) => assert!(expected_lost, "{answers:?}"),

@@ -109,13 +109,13 @@ impl Way {
     }
 
     /// Closes the connection if it owes answers: the quorum answers elsewhere.
-    pub(super) fn retire(&self) {
+    pub(super) fn retire(&self, key: &str) {
         let silent = {
             let slot = self.slot();
             slot.channel.clone().filter(|_| slot.unanswered > 0)
         };
         if let Some(channel) = silent {
-            channel.retire();
+            channel.retire(key);
         }
     }
 

@@ -196,10 +196,10 @@ fn judge(
     }
     for renewed in &mut part {
         if *renewed == Renewed::Renewed {
-            *renewed = Renewed::Unknown;
+            *renewed = Renewed::Unanswered;
         }
     }
-    if part.iter().all(|renewed| *renewed == Renewed::Unknown) {
+    if part.iter().all(|renewed| *renewed == Renewed::Unanswered) {
         return Err(too_few(terms, *acknowledged));
     }
     Ok(part)

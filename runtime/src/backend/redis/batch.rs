@@ -2,12 +2,11 @@
 //! front of one.
 
 use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
-use std::task::Poll;
+use std::future::Future;
 
 use super::slot::slot;
 use crate::backend::{Renewal, Renewed, StoreResult};
+use crate::join::all;
 
 /// Renews the keys of each slot apart, all at once, and puts the answers in the batch's order.
 pub(super) async fn renew_by_slot<F>(
@@ -30,21 +29,4 @@ where
     }
     answers.sort_unstable_by_key(|(index, _)| *index);
     Ok(answers.into_iter().map(|(_, renewed)| renewed).collect())
-}
-
-/// Waits for all, so that they share one round trip.
-pub(super) async fn all<F: Future + ?Sized>(mut futures: Vec<Pin<Box<F>>>) -> Vec<F::Output> {
-    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
-    poll_fn(|context| {
-        for (future, output) in futures.iter_mut().zip(&mut outputs) {
-            if output.is_none()
-                && let Poll::Ready(ready) = future.as_mut().poll(context)
-            {
-                *output = Some(ready);
-            }
-        }
-        if outputs.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    outputs.into_iter().flatten().collect()
 }

@@ -155,7 +155,7 @@ impl Channel for RedisChannel {
         self.way.line.server().config.response_timeout + READING_TIME
     }
 
-    fn retire(&self) {
+    fn retire(&self, _key: &str) {
         self.way.line.close("redis answered on another connection, but not on this one");
     }
 

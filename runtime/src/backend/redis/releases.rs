@@ -13,9 +13,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
-use super::batch::all;
 use super::channel::Way;
 use crate::backend::{Lock, Released, StoreError, StoreErrorKind, StoreResult};
+use crate::join::all;
 
 /// The releases on one connection.
 #[derive(Debug, Default)]

@@ -113,9 +113,9 @@ impl Channel for ReplicatedChannel {
         self.main.answers_within() + 4 * self.group.channel.answers_within()
     }
 
-    fn retire(&self) {
-        self.main.retire();
-        self.group.channel.retire();
+    fn retire(&self, key: &str) {
+        self.main.retire(key);
+        self.group.channel.retire(key);
     }
 
     fn acquire(&self, lock: &Lock, lease: Duration) -> BoxFuture<StoreResult<Acquired>> {

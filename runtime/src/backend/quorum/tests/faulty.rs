@@ -226,7 +226,7 @@ impl Channel for FaultyChannel {
         Duration::MAX
     }
 
-    fn retire(&self) {
+    fn retire(&self, _key: &str) {
         let _ = self.link.closed.set(());
     }
 

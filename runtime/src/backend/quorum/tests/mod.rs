@@ -334,7 +334,7 @@ async fn one_lock_of_a_batch_may_be_unknown_while_others_are_renewed() {
     nodes[2].all(Fate::LOST);
     let batch = [&whole, &part].map(|lock| Renewal { lock: lock.clone(), lease: LEASE });
 
-    assert_eq!(channel.renew(&batch).await.unwrap(), [Renewed::Renewed, Renewed::Unknown]);
+    assert_eq!(channel.renew(&batch).await.unwrap(), [Renewed::Renewed, Renewed::Unanswered]);
 
     let error = channel.renew(&batch[1..]).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Unavailable);

@@ -2,7 +2,7 @@
 
 use super::releases::held;
 use super::*;
-use crate::backend::redis::batch::all;
+use crate::join::all;
 
 /// A cluster of one node, so that nothing is elsewhere.
 async fn cluster() -> RedisServer {

@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use super::*;
 use crate::backend::Lock;
-use crate::backend::redis::batch::all;
+use crate::join::all;
 
 #[tokio::test]
 async fn releases_of_one_moment_share_a_command() {
