@@ -221,6 +221,17 @@ impl<C: Clone> Backlog<C> {
         }
     }
 
+    /// The store may be back, or another one: what was not answered is sent again soon.
+    pub(crate) fn interrupted(&mut self, now: Timestamp, chance: Chance) {
+        let soon = now + chance.part_of(FIRST_PAUSE);
+        for (id, pending) in &mut self.releases {
+            // One that is under way has no time yet, and gets it with its answer.
+            if pending.due > soon && pending.due != Timestamp::NEVER {
+                self.due.set(&mut pending.due, *id, soon);
+            }
+        }
+    }
+
     /// The driver died with its answers: everything is sent again.
     pub(crate) fn restart(&mut self) {
         for (id, pending) in &mut self.releases {
@@ -350,6 +361,26 @@ mod tests {
         }
 
         assert_eq!((last_sent_at, backlog.len()), (Some(END), 0));
+    }
+
+    #[test]
+    fn release_that_got_no_answer_is_sent_again_when_the_store_is_back() {
+        let mut backlog = uncertain();
+        let mut now = Timestamp::NOW;
+        for _ in 0..8 {
+            let id = sent(&mut backlog, now).unwrap();
+            // Nothing is due earlier for what is under way.
+            backlog.interrupted(now, Chance::fixed(1.0));
+            let failed = StoreError::new(StoreErrorKind::Unavailable, "gone");
+            backlog.answered(id, &Err(failed), now, Chance::fixed(1.0));
+            now = backlog.next_due();
+        }
+        let now = now - LONGEST_PAUSE / 2;
+        assert_eq!(sent(&mut backlog, now), None);
+
+        backlog.interrupted(now, Chance::fixed(0.0));
+
+        assert!(sent(&mut backlog, now).is_some());
     }
 
     #[test]

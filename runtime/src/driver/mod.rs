@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 
 use crate::backend::{Backend, Channel, DriverHome, Events, Lock, Released, StoreResult};
 use crate::backlog::{Backlog, Errand, Release};
+use crate::backoff::Chance;
 use crate::clock::{Clock, Timestamp};
 use crate::instance::Instance;
 use crate::lease::Lease;
@@ -362,6 +363,7 @@ impl Events for Core {
         self.note_news(|state| {
             state.waiting.interrupted();
             state.watchdog.interrupted(now);
+            state.backlog.interrupted(now, Chance::roll());
         });
     }
 }

@@ -252,10 +252,10 @@ impl Contender {
         }
     }
 
-    /// Messages may have been missed.
+    /// Messages may have been missed, or what was out of reach is back.
     pub(crate) fn interrupted(&mut self, now: Timestamp, chance: Chance) {
-        if let State::Queued { verify_at } = &mut self.state {
-            *verify_at = (*verify_at).min(now + chance.part_of(REJOIN_SPREAD));
+        if let State::Queued { verify_at: at } | State::Pausing { until: at } = &mut self.state {
+            *at = (*at).min(now + chance.part_of(REJOIN_SPREAD));
         }
     }
 
