@@ -55,6 +55,7 @@ impl LockClient {
     /// | `redis-sentinel://[user:password@]host[:port],.../service[/db]` | the master of a service, as the sentinels at these hosts name it (feature `sentinel`) |
     /// | `rediss-sentinel://...` | the same over TLS (features `sentinel` and `tls`) |
     /// | `redlock://[user:password@]h1[:p1],h2,h3[/db]` | a quorum of Redis servers (feature `redis`) |
+    /// | `redis-cluster://[user:password@]host[:port],host[:port]...` | a Redis Cluster, of which some nodes are named (feature `cluster`) |
     /// | `memory:` | this process |
     ///
     /// # Cancel safety

@@ -8,6 +8,8 @@ use super::quorum::{self, QuorumNode};
 use crate::backend::Backend;
 use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::backend::quorum::QuorumBackend;
+#[cfg(feature = "cluster")]
+use crate::backend::redis::{ClusterBackend, ClusterConfig, cluster_from_url};
 #[cfg(feature = "redis")]
 use crate::backend::redis::{RedisBackend, RedisConfig, ReplicatedBackend, config_from_url};
 use crate::error::LockError;
@@ -77,6 +79,16 @@ impl LockClientBuilder {
                 let _ = response_timeout;
                 Err(config(format!("{scheme}: URLs need the feature \"redis\" of distlock")))
             }
+            #[cfg(feature = "cluster")]
+            "redis-cluster" | "rediss-cluster" => {
+                let cluster = cluster_from_url(url).map_err(|error| config(error.to_string()))?;
+                self.cluster(cluster, response_timeout)
+            }
+            #[cfg(not(feature = "cluster"))]
+            "redis-cluster" | "rediss-cluster" => {
+                let _ = response_timeout;
+                Err(config(format!("{scheme}: URLs need the feature \"cluster\" of distlock")))
+            }
             _ => Err(config(format!("{scheme:?} is no known store: {SCHEMES}"))),
         }
     }
@@ -103,9 +115,7 @@ impl LockClientBuilder {
         config: RedisConfig,
         response_timeout: Duration,
     ) -> Result<Arc<dyn Backend>, LockError> {
-        #[cfg(feature = "tls")]
-        let config = config.secured(&self.pem).map_err(|error| self::config(error.to_string()))?;
-        let config = config.with_timeouts(self.connect_timeout, response_timeout);
+        let config = self.settings_of(config, response_timeout)?;
         let main = Arc::new(RedisBackend::new(config.clone()));
         if self.min_replicas == 0 {
             return Ok(main);
@@ -113,7 +123,34 @@ impl LockClientBuilder {
         let acks = Arc::new(RedisBackend::new(config));
         Ok(Arc::new(ReplicatedBackend::new(main, acks, self.min_replicas, response_timeout)))
     }
+
+    #[cfg(feature = "cluster")]
+    fn cluster(
+        &self,
+        mut cluster: ClusterConfig,
+        response_timeout: Duration,
+    ) -> Result<Arc<dyn Backend>, LockError> {
+        if self.min_replicas > 0 {
+            let text = "min_replicas: is for a single server, sentinels and a quorum, not yet for a \
+                        cluster";
+            return Err(config(text.to_owned()));
+        }
+        cluster.node = self.settings_of(cluster.node, response_timeout)?;
+        Ok(Arc::new(ClusterBackend::new(cluster)))
+    }
+
+    #[cfg(feature = "redis")]
+    fn settings_of(
+        &self,
+        config: RedisConfig,
+        response_timeout: Duration,
+    ) -> Result<RedisConfig, LockError> {
+        #[cfg(feature = "tls")]
+        let config = config.secured(&self.pem).map_err(|error| self::config(error.to_string()))?;
+        Ok(config.with_timeouts(self.connect_timeout, response_timeout))
+    }
 }
 
 const SCHEMES: &str = "use redis://host:port/, rediss://host:port/, \
-    redis-sentinel://host:port,host:port/service, redlock://h1,h2,h3/ or memory:";
+    redis-sentinel://host:port,host:port/service, redis-cluster://host:port,host:port, \
+    redlock://h1,h2,h3/ or memory:";

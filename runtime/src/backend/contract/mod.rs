@@ -12,6 +12,8 @@ use super::{
     contender_of,
 };
 
+#[cfg(feature = "cluster")]
+pub(crate) mod cluster;
 #[cfg(feature = "redis")]
 pub(crate) mod server;
 
@@ -47,6 +49,14 @@ macro_rules! on_every_single_store {
                 super::$behaviour(&super::World::redis()).await;
             })*
         }
+
+        #[cfg(feature = "cluster")]
+        mod on_cluster {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(&super::World::cluster()).await;
+            })*
+        }
     };
 }
 
@@ -58,6 +68,8 @@ mod same;
 
 /// A store, and what other programs can do to it.
 pub(crate) enum World {
+    #[cfg(feature = "cluster")]
+    Cluster(cluster::Visit),
     Memory(MemoryStore),
     Quorum([MemoryStore; 3]),
     #[cfg(feature = "redis")]
@@ -78,8 +90,15 @@ impl World {
         Self::Redis(server::RedisServer::start())
     }
 
+    #[cfg(feature = "cluster")]
+    fn cluster() -> Self {
+        Self::Cluster(cluster::Visit::begin())
+    }
+
     fn backend(&self) -> Arc<dyn Backend> {
         match self {
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => Arc::new(cluster.backend()),
             Self::Memory(store) => Arc::new(MemoryBackend::new(store)),
             Self::Quorum(nodes) => {
                 let node = |store| Arc::new(MemoryBackend::new(store)) as Arc<dyn Backend>;
@@ -111,6 +130,13 @@ impl World {
                 words.extend(ttl_ms.iter().flat_map(|ttl_ms| ["PX", ttl_ms]));
                 server.run::<()>(&words);
             }
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => {
+                let ttl_ms = ttl.map(|ttl| ttl.as_millis().to_string());
+                let mut words = vec!["SET", key, value];
+                words.extend(ttl_ms.iter().flat_map(|ttl_ms| ["PX", ttl_ms]));
+                cluster.run::<()>(&words);
+            }
         }
     }
 
@@ -123,6 +149,11 @@ impl World {
                 server.run::<()>(&["DEL", key]);
                 server.run::<()>(&["RPUSH", key, "x"]);
             }
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => {
+                cluster.run::<()>(&["DEL", key]);
+                cluster.run::<()>(&["RPUSH", key, "x"]);
+            }
         }
     }
 
@@ -132,6 +163,8 @@ impl World {
             Self::Memory(store) => store.remove(key),
             Self::Quorum(nodes) => nodes.iter().for_each(|store| store.remove(key)),
             Self::Redis(server) => server.run(&["DEL", key]),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.run(&["DEL", key]),
         }
     }
 
@@ -145,6 +178,8 @@ impl World {
             }
             #[cfg(feature = "redis")]
             Self::Redis(server) => server.run(&["GET", key]),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.run(&["GET", key]),
         }
     }
 
@@ -154,6 +189,8 @@ impl World {
             Self::Quorum(nodes) => nodes.iter().all(MemoryStore::is_empty),
             #[cfg(feature = "redis")]
             Self::Redis(server) => server.run::<Vec<String>>(&["KEYS", "*"]).is_empty(),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.is_empty(),
         }
     }
 
@@ -164,6 +201,8 @@ impl World {
             Self::Memory(_) | Self::Quorum(_) => count,
             #[cfg(feature = "redis")]
             Self::Redis(server) => server.run::<Vec<String>>(&["PUBSUB", "CHANNELS"]).len(),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.listeners(),
         };
         eventually("the others leave", || listeners() == count).await;
     }

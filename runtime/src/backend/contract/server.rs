@@ -65,8 +65,19 @@ impl RedisServer {
         self.signal("-CONT");
     }
 
+    /// The port.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     fn try_start(settings: &[&str]) -> Option<Self> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self::try_start_on(port, settings)
+    }
+
+    /// `None` if the port was taken meanwhile.
+    pub(crate) fn try_start_on(port: u16, settings: &[&str]) -> Option<Self> {
         let directory = env::temp_dir().join(format!("distlock-{}-{port}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let process = Command::new("redis-server")
@@ -100,7 +111,7 @@ impl RedisServer {
         None
     }
 
-    fn try_run<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+    pub(crate) fn try_run<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let client = redis::Client::open(self.url())?;
         let mut connection = client.get_connection_with_timeout(Duration::from_secs(5))?;
         let mut command = redis::cmd(words[0]);

@@ -101,6 +101,11 @@ impl RedisChannel {
     pub(super) fn line(&self) -> &Line {
         &self.way.line
     }
+
+    #[cfg(feature = "cluster")]
+    pub(super) fn connection(&self) -> MultiplexedConnection {
+        self.way.connection.clone()
+    }
 }
 
 impl Way {
@@ -246,7 +251,7 @@ impl Channel for RedisChannel {
     }
 }
 
-fn not_listening() -> StoreError {
+pub(super) fn not_listening() -> StoreError {
     StoreError::new(
         StoreErrorKind::Refused,
         "a contender needs a listening channel: open one with open_listening",

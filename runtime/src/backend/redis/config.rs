@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-#[cfg(any(feature = "sentinel", feature = "tls"))]
+#[cfg(any(feature = "cluster", feature = "sentinel", feature = "tls"))]
 use redis::ConnectionAddr;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisError};
@@ -44,6 +44,39 @@ impl RedisConfig {
         }
     }
 
+    /// The same for another host.
+    #[cfg(feature = "cluster")]
+    pub(super) fn on_host(&self, host: &str, port: u16) -> Self {
+        let place = match &self.place {
+            Place::Fixed(info) => {
+                let host = host.to_owned();
+                let addr = match info.addr() {
+                    ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+                        host,
+                        port,
+                        insecure: *insecure,
+                        tls_params: tls_params.clone(),
+                    },
+                    _ => ConnectionAddr::Tcp(host, port),
+                };
+                Place::Fixed(info.clone().set_addr(addr))
+            }
+            #[cfg(feature = "sentinel")]
+            Place::Sentinels(_) => self.place.clone(),
+        };
+        Self { place, ..self.clone() }
+    }
+
+    #[cfg(feature = "cluster")]
+    pub(super) fn host_and_port(&self) -> Option<(String, u16)> {
+        match self.place.infos().next()?.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some((host.clone(), *port))
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn with_timeouts(
         self,
         connect_timeout: Duration,
@@ -64,8 +97,8 @@ impl RedisConfig {
         if pem.is_empty() {
             return Ok(self);
         }
-        let text = "certificates are set, but the store is not asked for TLS: write rediss:// or \
-                    rediss-sentinel://";
+        let text = "certificates are set, but the store is not asked for TLS: write rediss://, \
+                    rediss-sentinel:// or rediss-cluster://";
         Err(StoreError::new(StoreErrorKind::Refused, text))
     }
 }
@@ -153,7 +186,7 @@ fn no_feature(url: &str, feature: &str) -> StoreError {
     StoreError::new(StoreErrorKind::Refused, text)
 }
 
-fn unusable(url: &str, reason: &str, form: &str) -> StoreError {
+pub(super) fn unusable(url: &str, reason: &str, form: &str) -> StoreError {
     let url = masked(url);
     StoreError::new(
         StoreErrorKind::Refused,

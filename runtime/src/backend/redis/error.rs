@@ -47,8 +47,9 @@ pub(super) fn explain(error: &RedisError, address: &str) -> StoreError {
         ("MOVED" | "ASK" | "CROSSSLOT", _) => (
             Refused,
             format!(
-                "redis at {address} is a node of a cluster: a redis:// URL names a single server \
-                 ({})",
+                "redis at {address} is a node of a cluster, and a redis:// URL names a single \
+                 server: write redis-cluster:// and some of the nodes, as in \
+                 redis-cluster://host:port,host:port ({})",
                 detail(error)
             ),
         ),
@@ -87,6 +88,40 @@ pub(super) fn ends_connection(error: &RedisError) -> bool {
 /// How a node of a cluster answers a script with keys of several slots.
 pub(super) fn is_cross_slot(error: &RedisError) -> bool {
     code(error) == "CROSSSLOT"
+}
+
+/// What a node of a cluster says instead of executing a request.
+#[cfg(feature = "cluster")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Redirect {
+    /// This once, to a node that is about to take the slot over.
+    Ask(String),
+    /// From now on.
+    Moved(String),
+}
+
+#[cfg(feature = "cluster")]
+pub(super) fn redirect(error: &RedisError) -> Option<Redirect> {
+    let (address, _slot) = error.redirect_node()?;
+    match code(error) {
+        "ASK" => Some(Redirect::Ask(address.to_owned())),
+        "MOVED" => Some(Redirect::Moved(address.to_owned())),
+        _ => None,
+    }
+}
+
+/// How a node of a cluster answers a request of whose keys it has some only, since their slot is on
+/// its way from or to another node.
+#[cfg(feature = "cluster")]
+pub(super) fn is_split(error: &RedisError) -> bool {
+    code(error) == "TRYAGAIN"
+}
+
+/// How a single server answers questions about a cluster.
+#[cfg(feature = "cluster")]
+pub(super) fn is_no_cluster(error: &RedisError) -> bool {
+    error.to_string().contains("cluster support disabled")
+        || error.detail().is_some_and(|text| text.contains("cluster support disabled"))
 }
 
 pub(super) fn is_unknown_script(error: &RedisError) -> bool {

@@ -13,7 +13,11 @@ use tokio::runtime;
 use tokio::task::unconstrained;
 use tokio::time::timeout;
 
+#[cfg(feature = "cluster")]
+use super::cluster::{ClusterNodes, Member};
 use super::error;
+#[cfg(feature = "cluster")]
+use super::error::Redirect;
 use super::news;
 use super::place::Found;
 use super::request::{Request, Role};
@@ -42,6 +46,30 @@ pub(super) enum Duty {
     Commands { runtimes: Weak<Runtimes>, runtime: runtime::Id },
     /// Serves the driver.
     Listening { events: Weak<dyn Events>, subscribed: OnceLock<()> },
+    /// One of those to the nodes of a cluster.
+    #[cfg(feature = "cluster")]
+    Member { nodes: Weak<ClusterNodes>, member: Member },
+}
+
+/// How a request is put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// To a node of a cluster that is about to take the slot over.
+    #[cfg(feature = "cluster")]
+    Asking,
+    Plain,
+}
+
+/// Why a request got no reply that can be read.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: StoreError,
+    /// Where a node of a cluster says to ask instead, which it did not execute the request for.
+    #[cfg(feature = "cluster")]
+    pub(super) redirect: Option<Redirect>,
+    /// A node of a cluster has but some of the keys, and did not execute the request.
+    #[cfg(feature = "cluster")]
+    pub(super) is_split: bool,
 }
 
 struct Pulse {
@@ -127,11 +155,22 @@ impl Line {
         connection: &mut MultiplexedConnection,
         request: &Request,
     ) -> StoreResult<Value> {
+        let reply = self.converse(connection, request, Manner::Plain).await;
+        reply.map_err(|failure| failure.error)
+    }
+
+    /// The same, with what a node of a cluster says if it does not serve the request.
+    pub(super) async fn converse(
+        &self,
+        connection: &mut MultiplexedConnection,
+        request: &Request,
+        manner: Manner,
+    ) -> Result<Value, Failure> {
         self.check()?;
         let endings = self.depart(request.role());
         let mut under_way = UnderWay { line: self, sent_at: CLOCK.now(), answered: false };
         // Pinned here, so that it is not copied from one future into the next around it.
-        let talk = pin!(self.talk(connection, request, endings));
+        let talk = pin!(self.talk(connection, request, manner, endings));
         match within(self.server.config.response_timeout, talk).await {
             Some(Ok(Some(reply))) => {
                 under_way.answered();
@@ -139,16 +178,22 @@ impl Line {
             }
             Some(Ok(None)) => {
                 under_way.answered();
-                Err(self.overtaken())
+                Err(self.overtaken().into())
             }
             Some(Err(error)) => {
                 if error.code().is_some() {
                     // An answer, if not the one that was hoped for.
                     under_way.answered();
                 }
-                Err(self.failed(&error))
+                Err(Failure {
+                    #[cfg(feature = "cluster")]
+                    redirect: error::redirect(&error),
+                    #[cfg(feature = "cluster")]
+                    is_split: error::is_split(&error),
+                    error: self.failed(&error),
+                })
             }
-            None => Err(self.silent()),
+            None => Err(self.silent().into()),
         }
     }
 
@@ -168,18 +213,19 @@ impl Line {
         &self,
         connection: &mut MultiplexedConnection,
         request: &Request,
+        manner: Manner,
         endings: u64,
     ) -> RedisResult<Option<Value>> {
         // Unconstrained: a task that used up its budget would else not send at the first poll, and
         // a later request could be first.
-        let reply = unconstrained(connection.send_packed_command(request.command())).await;
+        let reply = unconstrained(say(connection, request.command(), manner)).await;
         let error = match reply.and_then(without_error) {
             Ok(reply) => return Ok(Some(reply)),
             Err(error) => error,
         };
         let Some(again) = request.in_other_words(&error, &self.server) else { return Err(error) };
         // Rare, so its space is not in every request's future.
-        Box::pin(self.repeat(connection, &again, request.role(), endings)).await
+        Box::pin(self.repeat(connection, &again, request.role(), manner, endings)).await
     }
 
     /// Sends a request again, in other words. It is no longer in its turn: what takes a lock must not
@@ -190,9 +236,10 @@ impl Line {
         connection: &mut MultiplexedConnection,
         again: &Cmd,
         role: Role,
+        manner: Manner,
         endings: u64,
     ) -> RedisResult<Option<Value>> {
-        let mut repeat = pin!(unconstrained(connection.send_packed_command(again)));
+        let mut repeat = pin!(unconstrained(say(connection, again, manner)));
         let first_poll = poll_fn(|context| {
             let pulse = self.pulse();
             let late = role == Role::Takes && pulse.endings != endings;
@@ -237,6 +284,12 @@ impl Line {
             Duty::Commands { runtimes, runtime } => {
                 if let Some(runtimes) = runtimes.upgrade() {
                     runtimes.forget(*runtime, self);
+                }
+            }
+            #[cfg(feature = "cluster")]
+            Duty::Member { nodes, member } => {
+                if let Some(nodes) = nodes.upgrade() {
+                    nodes.forget(member, self);
                 }
             }
             // Before it was subscribed, whoever opens it gets an error.
@@ -305,6 +358,17 @@ impl AsyncPushSender for Ear {
                     news::deliver(&push.data, &*events);
                 }
             }
+            #[cfg(feature = "cluster")]
+            (PushKind::Message | PushKind::SMessage, Duty::Member { nodes, .. }) => {
+                if let Some(events) = nodes.upgrade().and_then(|nodes| nodes.events()) {
+                    news::deliver(&push.data, &*events);
+                }
+            }
+            // Nobody asks for it.
+            #[cfg(feature = "cluster")]
+            (PushKind::SUnsubscribe, Duty::Member { .. }) => {
+                self.0.close("a slot that was listened to moved away");
+            }
             _ => {}
         }
         Ok(())
@@ -314,6 +378,38 @@ impl AsyncPushSender for Ear {
 impl Drop for Ear {
     fn drop(&mut self) {
         self.0.close("nobody reads it any more: its runtime ended");
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self {
+            error,
+            #[cfg(feature = "cluster")]
+            redirect: None,
+            #[cfg(feature = "cluster")]
+            is_split: false,
+        }
+    }
+}
+
+async fn say(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+    manner: Manner,
+) -> RedisResult<Value> {
+    match manner {
+        #[cfg(feature = "cluster")]
+        Manner::Asking => {
+            // In one write: it holds for the next command of the connection and no other.
+            let mut both = redis::pipe();
+            both.cmd("ASKING").add_command(command.clone());
+            // Rare, so its space is not in every request's future.
+            let mut replies = Box::pin(connection.send_packed_commands(&both, 1, 1)).await?;
+            let nothing = (redis::ErrorKind::UnexpectedReturnType, "no reply but to ASKING");
+            replies.pop().ok_or_else(|| nothing.into())
+        }
+        Manner::Plain => connection.send_packed_command(command).await,
     }
 }
 

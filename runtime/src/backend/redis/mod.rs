@@ -22,6 +22,8 @@ use crate::clock::Clock;
 mod acknowledging;
 mod batch;
 mod channel;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod config;
 mod connect;
 mod dial;
@@ -47,6 +49,8 @@ mod tests;
 #[cfg(feature = "tls")]
 mod tls;
 
+#[cfg(feature = "cluster")]
+pub(crate) use self::cluster::{ClusterBackend, ClusterConfig, cluster_from_url};
 pub(crate) use self::config::{RedisConfig, config_from_url};
 pub(crate) use self::replicas::ReplicatedBackend;
 #[cfg(feature = "tls")]

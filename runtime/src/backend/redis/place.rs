@@ -58,7 +58,7 @@ impl Place {
     }
 
     /// Every server that is named, once each.
-    #[cfg_attr(not(any(test, feature = "tls")), expect(dead_code))]
+    #[cfg_attr(not(any(test, feature = "cluster", feature = "tls")), expect(dead_code))]
     pub(super) fn infos(&self) -> impl Iterator<Item = &ConnectionInfo> {
         match self {
             Self::Fixed(info) => std::slice::from_ref(info).iter().chain(&[]),

@@ -98,10 +98,10 @@ impl Request {
         Self { command, role: Role::Harmless, form: Form::Script(&script::RAISE) }
     }
 
+    /// Tells the next contender that the lock may be free.
     pub(super) fn wake(key: &str, claim: Duration) -> Self {
-        let mut command = script::WAKE.call(3);
-        add_keys(&mut command, key);
-        command.arg(millis(claim));
+        let mut command = script::WAKE.call(2);
+        command.arg(SideKey::queue(key)).arg(SideKey::waiters(key)).arg(key).arg(millis(claim));
         Self { command, role: Role::Harmless, form: Form::Script(&script::WAKE) }
     }
 
@@ -110,6 +110,32 @@ impl Request {
         let mut command = redis::cmd("WAIT");
         command.arg(replicas).arg(millis(within));
         Self { command, role: Role::Harmless, form: Form::Plain }
+    }
+
+    /// Renews locks in any slots of one node of a cluster.
+    #[cfg(feature = "cluster")]
+    pub(super) fn renew_together(batch: &[Renewal]) -> Self {
+        let mut command = script::RENEW_TOGETHER.call(0);
+        for renewal in batch {
+            command.arg(&*renewal.lock.key).arg(&*renewal.lock.owner).arg(millis(renewal.lease));
+        }
+        Self { command, role: Role::Harmless, form: Form::Script(&script::RENEW_TOGETHER) }
+    }
+
+    /// Draws a token without a look at the lock.
+    #[cfg(feature = "cluster")]
+    pub(super) fn draw_alone(key: &str, keep: Duration) -> Self {
+        let mut command = script::DRAW_ALONE.call(1);
+        command.arg(SideKey::fence(key)).arg(millis(keep));
+        Self { command, role: Role::Harmless, form: Form::Script(&script::DRAW_ALONE) }
+    }
+
+    /// Releases without a look at the queue.
+    #[cfg(feature = "cluster")]
+    pub(super) fn release_alone(lock: &Lock) -> Self {
+        let mut command = script::RELEASE_ALONE.call(1);
+        command.arg(&*lock.key).arg(&*lock.owner);
+        Self { command, role: Role::Ends, form: Form::Script(&script::RELEASE_ALONE) }
     }
 
     pub(super) fn inspect(key: &str) -> Self {

@@ -148,7 +148,7 @@ pub(super) fn no_runtime() -> StoreError {
     )
 }
 
-fn given_up() -> StoreError {
+pub(super) fn given_up() -> StoreError {
     StoreError::new(
         StoreErrorKind::Unavailable,
         "connecting to redis ended early: the runtime was shut down, or was built without enable_all",

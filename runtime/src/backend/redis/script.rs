@@ -11,12 +11,18 @@ pub(super) struct Script {
     hash: LazyLock<String>,
 }
 
-macro_rules! scripts {
-    ($($name:ident = $file:literal;)*) => {
-        $(pub(super) static $name: Script = Script {
+macro_rules! script {
+    ($name:ident = $file:literal) => {
+        pub(super) static $name: Script = Script {
             text: include_str!($file),
             hash: LazyLock::new(|| redis::Script::new(include_str!($file)).get_hash().to_owned()),
-        };)*
+        };
+    };
+}
+
+macro_rules! scripts {
+    ($($name:ident = $file:literal;)*) => {
+        $(script! { $name = $file })*
 
         pub(super) static ALL: &[&Script] = &[$(&$name),*];
     };
@@ -32,6 +38,14 @@ scripts! {
     RENEW = "lua/renew.lua";
     WAKE = "lua/wake.lua";
 }
+
+// Not loaded beforehand: none of them minds its turn among the requests.
+#[cfg(feature = "cluster")]
+script! { DRAW_ALONE = "lua/draw_alone.lua" }
+#[cfg(feature = "cluster")]
+script! { RELEASE_ALONE = "lua/release_alone.lua" }
+#[cfg(feature = "cluster")]
+script! { RENEW_TOGETHER = "lua/renew_together.lua" }
 
 impl Script {
     /// Starts a call by hash; `keys` keys and the script's arguments are to follow.
@@ -70,7 +84,10 @@ mod tests {
 
     #[test]
     fn every_script_begins_with_its_keys_arguments_and_returns() {
-        for script in ALL {
+        let all = ALL.iter().copied();
+        #[cfg(feature = "cluster")]
+        let all = all.chain([&DRAW_ALONE, &RELEASE_ALONE, &RENEW_TOGETHER]);
+        for script in all {
             let header: String =
                 script.text.lines().take_while(|line| line.starts_with("--")).collect();
             for part in ["KEYS[", "Returns"] {

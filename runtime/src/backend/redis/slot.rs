@@ -82,6 +82,13 @@ pub(super) fn slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key).unwrap_or(key)) % SLOTS
 }
 
+/// Names a channel of a shard, in `slot`, by which the client `name` hears of grants. The script that
+/// publishes knows it by its beginning.
+#[cfg(feature = "cluster")]
+pub(super) fn shard_channel(slot: u16, name: &str) -> String {
+    format!("distlock:shard:{{{}}}:{name}", NUMBERS[usize::from(slot)])
+}
+
 /// CRC-16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| (crc << 8) ^ CRC[usize::from((crc >> 8) as u8 ^ byte)])
@@ -103,7 +110,7 @@ static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
     numbers.into_iter().flatten().collect()
 });
 
-const SLOTS: u16 = 16_384;
+pub(super) const SLOTS: u16 = 16_384;
 
 const CRC: [u16; 256] = {
     let mut table = [0; 256];

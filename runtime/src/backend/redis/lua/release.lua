@@ -43,6 +43,12 @@ local function forget(queue, waiters, contender)
   redis.call('HDEL', waiters, contender)
 end
 
+-- A contender in a cluster names a channel of its shard.
+local function publish(channel, message)
+  local sharded = string.sub(channel, 1, 15) == 'distlock:shard:'
+  return redis.pcall(sharded and 'SPUBLISH' or 'PUBLISH', channel, message)
+end
+
 -- Grants a lock to the next live contender, if there is one in reach of messages.
 local function pass_on(lock, queue, waiters)
   local time = redis.call('TIME')
@@ -66,7 +72,7 @@ local function pass_on(lock, queue, waiters)
         return free(lock)
       end
       if channel ~= '' then
-        local receivers = redis.pcall('PUBLISH', channel, 'grant\n' .. contender .. '\n' .. lock)
+        local receivers = publish(channel, 'grant\n' .. contender .. '\n' .. lock)
         if type(receivers) == 'table' then
           -- Publishing is forbidden here, so nobody would hear of a grant.
           return free(lock)
@@ -89,9 +95,7 @@ local function pass_on(lock, queue, waiters)
   forget(queue, waiters, heir)
   local after = live[chosen + 1]
   if after and after.channel ~= '' then
-    redis.pcall(
-      'PUBLISH', after.channel, 'next\n' .. claim_ms .. '\n' .. after.owner .. '\n' .. lock
-    )
+    publish(after.channel, 'next\n' .. claim_ms .. '\n' .. after.owner .. '\n' .. lock)
   end
   return heir
 end

@@ -1,17 +1,18 @@
--- Tells the contender at the head of a queue that the lock is free elsewhere too, and the one after it
--- when to look if the head does not take it. Changes nothing.
+-- Tells the contender at the head of a queue that the lock may be free, and the one after it when to
+-- look if the head does not take it. Changes nothing. For a lock whose release grants it to nobody: on
+-- a quorum, and in a slot of a cluster that is on its way to another node.
 --
--- KEYS[1]  lock      only named in the messages
--- KEYS[2]  queue     sorted set: contender -> ticket, the lowest is next
--- KEYS[3]  waiters   hash: contender -> "<deadline_ms> <channel>"
--- ARGV[1]  claim_ms  how long the head has
+-- KEYS[1]  queue     sorted set: contender -> ticket, the lowest is next
+-- KEYS[2]  waiters   hash: contender -> "<deadline_ms> <channel>"
+-- ARGV[1]  lock      whose queue it is
+-- ARGV[2]  claim_ms  how long the head has
 --
 -- Returns 1 if anybody was told, else 0.
 --
 -- Publishes "next\n<after_ms>\n<contender>\n<lock>" to the channels of both.
 
-local lock, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
-local claim_ms = ARGV[1]
+local queue, waiters = KEYS[1], KEYS[2]
+local lock, claim_ms = ARGV[1], ARGV[2]
 -- So many places one run looks at, as at a release.
 local PLACES_PER_RUN = 64
 
@@ -29,7 +30,9 @@ for _, contender in ipairs(places) do
   if deadline_ms and tonumber(deadline_ms) > now_ms and channel ~= '' then
     local after_ms = told == 0 and '0' or claim_ms
     local message = 'next\n' .. after_ms .. '\n' .. contender .. '\n' .. lock
-    local receivers = redis.pcall('PUBLISH', channel, message)
+    -- A contender in a cluster names a channel of its shard.
+    local sharded = string.sub(channel, 1, 15) == 'distlock:shard:'
+    local receivers = redis.pcall(sharded and 'SPUBLISH' or 'PUBLISH', channel, message)
     if type(receivers) == 'table' then
       -- Publishing is forbidden here: all go by their timers.
       break

@@ -1,0 +1,481 @@
+//! A cluster as the lock sees it: each request to the node of its key's slot.
+//!
+//! A node that does not serve a slot says so instead of executing the request (MOVED, ASK), which
+//! is then sent on to the node that it names. Nothing else is ever sent twice.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::endings::Departure;
+use super::generation::Generation;
+use super::nodes::{Member, Nodes, Purpose};
+use super::renew;
+use super::topology::Address;
+use crate::backend::redis::channel::{Hearing, RedisChannel, not_listening};
+use crate::backend::redis::error::Redirect;
+use crate::backend::redis::line::{Manner, READING_TIME, within};
+use crate::backend::redis::reply;
+use crate::backend::redis::request::{Request, Role};
+use crate::backend::redis::server::Server;
+use crate::backend::redis::slot::slot;
+use crate::backend::{
+    Acquired, BoxFuture, Channel, Contended, Drawn, Holder, Lock, Released, Renewal, Renewed,
+    StoreError, StoreErrorKind, StoreResult,
+};
+
+#[derive(Clone, Debug)]
+pub(super) struct ClusterChannel(Way);
+
+/// One runtime's lines as one generation uses them.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) generation: Arc<Generation>,
+}
+
+/// A reply, and who gave it.
+pub(super) type Reply = (Value, Arc<str>);
+
+/// Why a request had no effect that is known.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The keys of the request are on two nodes for the moment. It was not executed.
+    Split(StoreError),
+    Store(StoreError),
+}
+
+impl ClusterChannel {
+    pub(super) fn new(nodes: Arc<Nodes>, generation: Arc<Generation>) -> Self {
+        Self(Way { nodes, generation })
+    }
+}
+
+impl Way {
+    /// Sends `request`, which `departure` was noted for, to the node of `slot`, and on to wherever
+    /// that one says.
+    pub(super) async fn ask(
+        &self,
+        slot: u16,
+        request: &Request,
+        departure: Departure<'_>,
+    ) -> Result<Reply, Trouble> {
+        let owner = self.owner(slot)?;
+        let address = &self.generation.topology().primaries()[owner];
+        // Almost always: the line is open, and nothing comes in between.
+        let redirect = match self.generation.line_at(owner) {
+            None => None,
+            Some(line) => {
+                let exchange = self.exchange(line, request, Manner::Plain);
+                match departure.send(exchange).await.unwrap_or_else(|| Err(overtaken().into()))? {
+                    Said::Answer(reply) => return Ok(reply),
+                    Said::Instead(redirect) => Some(redirect),
+                }
+            }
+        };
+        let limit = self.patience();
+        // Rare, so its space is not in every request's future.
+        let mut on = Box::pin(self.ask_on(address, redirect, request, departure.out_of_turn()));
+        within(limit, on.as_mut()).await.unwrap_or_else(|| {
+            let text =
+                format!("the nodes of the cluster did not find slot {slot} within {limit:?}");
+            Err(StoreError::new(StoreErrorKind::Unavailable, text).into())
+        })
+    }
+
+    /// The same, out of turn.
+    async fn ask_on(
+        &self,
+        address: &Address,
+        mut redirect: Option<Redirect>,
+        request: &Request,
+        departure: Departure<'_>,
+    ) -> Result<Reply, Trouble> {
+        let mut address = address.clone();
+        for _ in 0..MOST_HOPS {
+            let manner = match redirect {
+                None => Manner::Plain,
+                Some(Redirect::Moved(to)) => {
+                    address = redirected(&to, &address)?;
+                    self.nodes.look_around_soon(Some(address.clone()));
+                    Manner::Plain
+                }
+                Some(Redirect::Ask(to)) => {
+                    address = redirected(&to, &address)?;
+                    Manner::Asking
+                }
+            };
+            let line = self.line(&address).await?;
+            let exchange = self.exchange(&line, request, manner);
+            match departure.send(exchange).await.unwrap_or_else(|| Err(overtaken().into()))? {
+                Said::Answer(reply) => return Ok(reply),
+                Said::Instead(other) => redirect = Some(other),
+            }
+        }
+        let text = format!("the nodes of the cluster do not agree on who serves a slot: {address}");
+        Err(StoreError::new(StoreErrorKind::Unavailable, text).into())
+    }
+
+    /// How long a request may take that has to find its node.
+    fn patience(&self) -> Duration {
+        let config = &self.nodes.atlas.config().node;
+        config.connect_timeout + config.response_timeout + READING_TIME
+    }
+
+    /// How long a request may take, if it is tried where the map says before.
+    fn limit(&self) -> Duration {
+        self.nodes.atlas.config().node.response_timeout + READING_TIME + self.patience()
+    }
+
+    /// Keeps a request of several steps within the time of one.
+    async fn in_time<T>(
+        &self,
+        steps: impl Future<Output = Result<T, Trouble>>,
+    ) -> Result<T, Trouble> {
+        let limit = self.limit();
+        // Rare, so its space is not in every request's future.
+        let mut steps = Box::pin(steps);
+        within(limit, steps.as_mut()).await.unwrap_or_else(|| {
+            let text = format!("the nodes of the cluster did not answer within {limit:?}");
+            Err(StoreError::new(StoreErrorKind::Unavailable, text).into())
+        })
+    }
+
+    async fn exchange(
+        &self,
+        line: &RedisChannel,
+        request: &Request,
+        manner: Manner,
+    ) -> Result<Said, Trouble> {
+        let mut connection = line.connection();
+        let failure = match line.line().converse(&mut connection, request, manner).await {
+            Ok(reply) => {
+                return Ok(Said::Answer((reply, Arc::clone(&line.line().server().name))));
+            }
+            Err(failure) => failure,
+        };
+        match failure.redirect {
+            Some(redirect) => Ok(Said::Instead(redirect)),
+            None if failure.is_split => Err(Trouble::Split(failure.error)),
+            None => {
+                if failure.error.kind == StoreErrorKind::Unavailable {
+                    // Perhaps another node serves the slot by now.
+                    self.nodes.look_around_soon(None);
+                }
+                Err(Trouble::Store(failure.error))
+            }
+        }
+    }
+
+    /// The line that requests to the node take.
+    async fn line(&self, address: &Address) -> Result<Arc<RedisChannel>, Trouble> {
+        if let Some(line) = self.generation.line(address) {
+            return Ok(line);
+        }
+        let member = Member { address: address.clone(), purpose: Purpose::Requests };
+        let opened = self.nodes.line(&member).await;
+        if opened.is_err() {
+            self.nodes.look_around_soon(None);
+        }
+        Ok(self.generation.bind(address, opened?))
+    }
+
+    /// Names the node that serves `slot` by its place in the map.
+    fn owner(&self, slot: u16) -> Result<usize, Trouble> {
+        self.generation.topology().owner(slot).ok_or_else(|| {
+            self.nodes.look_around_soon(None);
+            let text = format!("no node of the cluster serves slot {slot}");
+            StoreError::new(StoreErrorKind::Unavailable, text).into()
+        })
+    }
+
+    /// What is known of the node that serves `slot`.
+    fn server(&self, slot: u16) -> Result<Arc<Server>, Trouble> {
+        let owner = self.owner(slot)?;
+        if let Some(line) = self.generation.line_at(owner) {
+            return Ok(Arc::clone(line.line().server()));
+        }
+        let address = &self.generation.topology().primaries()[owner];
+        Ok(self.nodes.atlas.server(address))
+    }
+
+    /// Takes a free lock by one key alone.
+    async fn acquire(
+        &self,
+        lock: &Lock,
+        lease: Duration,
+        departure: Departure<'_>,
+    ) -> Result<Acquired, Trouble> {
+        let slot = slot(lock.key.as_bytes());
+        let request = Request::acquire(lock, lease, &*self.server(slot)?);
+        let (reply, address) = self.ask(slot, &request, departure).await?;
+        Ok(reply::acquired(reply, &address)?)
+    }
+
+    async fn contend(
+        &self,
+        lock: &Lock,
+        lease: Duration,
+        keep: Duration,
+    ) -> Result<Contended, Trouble> {
+        let slot = slot(lock.key.as_bytes());
+        let departure = self.nodes.endings.depart(&lock.owner, Role::Takes).out_of_turn();
+        let owner = self.owner(slot)?;
+        let address = &self.generation.topology().primaries()[owner];
+        let hear = async { Ok(self.nodes.hear(address, slot).await?) };
+        let (hearing, ear) = self.in_time(hear).await?;
+        let name = match &hearing {
+            Hearing::Subscribed(name) => name,
+            Hearing::Deaf | Hearing::NotListening => "",
+        };
+        let request = Request::contend(lock, lease, keep, name);
+        match self.ask(slot, &request, departure).await {
+            Ok((reply, address)) => {
+                let contended = reply::contended(reply, &address)?;
+                let hears =
+                    |ear: &RedisChannel| ear.is_open() && ear.line().server().name == address;
+                Ok(match contended {
+                    // Whoever grants it does not know where to tell: asked again, that is put right.
+                    Contended::Queued { holder, remaining, .. }
+                        if !ear.is_none_or(|ear| hears(&ear)) =>
+                    {
+                        Contended::Held { holder, remaining }
+                    }
+                    contended => contended,
+                })
+            }
+            Err(Trouble::Split(_)) => {
+                self.in_time(self.contend_alone(lock, lease, departure)).await
+            }
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Contends without a place in the queue: as long as the slot is on its way to another node, no
+    /// script can have the lock and its queue, unless all of it is there already.
+    async fn contend_alone(
+        &self,
+        lock: &Lock,
+        lease: Duration,
+        departure: Departure<'_>,
+    ) -> Result<Contended, Trouble> {
+        let holder = match self.acquire(lock, lease, departure).await? {
+            Acquired::Granted => return Ok(Contended::Granted),
+            Acquired::HeldBy(owner) if owner == lock.owner => return Ok(Contended::Mine),
+            Acquired::HeldBy(owner) => owner,
+        };
+        match self.inspect(&lock.key).await? {
+            // It ended in between.
+            None => Ok(Contended::Held { holder, remaining: Duration::ZERO }),
+            Some(Holder { owner, remaining: Some(remaining) }) => {
+                Ok(Contended::Held { holder: owner, remaining })
+            }
+            Some(Holder { remaining: None, .. }) => {
+                let text = "the key holds a text without TTL, which is no lock";
+                Err(StoreError::new(StoreErrorKind::Foreign, text).into())
+            }
+        }
+    }
+
+    async fn draw(
+        &self,
+        lock: &Lock,
+        take: Option<Duration>,
+        keep: Duration,
+    ) -> Result<Drawn, Trouble> {
+        let request = Request::draw(lock, take, keep);
+        let departure = self.nodes.endings.depart(&lock.owner, request.role());
+        match self.ask(slot(lock.key.as_bytes()), &request, departure).await {
+            Ok((reply, address)) => Ok(reply::drawn(reply, &address)?),
+            Err(Trouble::Split(_)) => {
+                let departure = departure.out_of_turn();
+                self.in_time(self.draw_alone(lock, take, keep, departure)).await
+            }
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Draws in steps, while no script can have the lock and its counter. What is ours after the draw
+    /// was ours at the draw, for its owner takes it once.
+    async fn draw_alone(
+        &self,
+        lock: &Lock,
+        take: Option<Duration>,
+        keep: Duration,
+        departure: Departure<'_>,
+    ) -> Result<Drawn, Trouble> {
+        if let Some(lease) = take
+            && let Acquired::HeldBy(owner) = self.acquire(lock, lease, departure).await?
+            && owner != lock.owner
+        {
+            return Ok(Drawn::HeldBy(owner));
+        }
+        let request = Request::draw_alone(&lock.key, keep);
+        let (reply, address) = self.ask(slot(lock.key.as_bytes()), &request, departure).await?;
+        let drawn = reply::drawn(reply, &address)?;
+        Ok(match self.inspect(&lock.key).await? {
+            None => Drawn::Gone,
+            Some(holder) if holder.owner == lock.owner => drawn,
+            Some(holder) => Drawn::HeldBy(holder.owner),
+        })
+    }
+
+    async fn release(&self, lock: &Lock, claim: Duration) -> Result<Released, Trouble> {
+        let slot = slot(lock.key.as_bytes());
+        let request = Request::release(std::slice::from_ref(lock), claim);
+        let departure = self.nodes.endings.depart(&lock.owner, request.role());
+        match self.ask(slot, &request, departure).await {
+            Ok((reply, address)) => Ok(released(reply, &address)?),
+            Err(Trouble::Split(_)) => {
+                let departure = departure.out_of_turn();
+                let request = Request::release_alone(lock);
+                let (reply, address) = self.ask(slot, &request, departure).await?;
+                let released = released(reply, &address)?;
+                if released == Released::Freed {
+                    self.wake(&lock.key, claim).await;
+                }
+                Ok(released)
+            }
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// Tells the next contender that the lock is free, if all of the queue is at one node; else it
+    /// finds out by its timer, as it does if the message is lost.
+    async fn wake(&self, key: &str, claim: Duration) {
+        let request = Request::wake(key, claim);
+        let departure = self.nodes.endings.depart("", request.role()).out_of_turn();
+        let asked = self.ask(slot(key.as_bytes()), &request, departure);
+        drop(within(WAKE_WITHIN, pin!(asked)).await);
+    }
+
+    async fn inspect(&self, key: &Arc<str>) -> Result<Option<Holder>, Trouble> {
+        let request = Request::inspect(key);
+        let departure = self.nodes.endings.depart("", request.role());
+        let (reply, address) = self.ask(slot(key.as_bytes()), &request, departure).await?;
+        Ok(reply::holder(reply, &address)?)
+    }
+}
+
+impl Channel for ClusterChannel {
+    fn is_open(&self) -> bool {
+        self.0.generation.is_open()
+    }
+
+    fn answers_within(&self) -> Duration {
+        // In three steps, where one is not enough.
+        3 * self.0.limit() + WAKE_WITHIN
+    }
+
+    fn retire(&self, key: &str) {
+        let generation = &self.0.generation;
+        let owner = generation.topology().owner(slot(key.as_bytes()));
+        if let Some(line) = owner.and_then(|owner| generation.line_at(owner)) {
+            line.retire(key);
+        }
+        self.0.nodes.look_around_soon(None);
+    }
+
+    fn shard(&self, key: &str) -> usize {
+        self.0.generation.topology().owner(slot(key.as_bytes())).unwrap_or(usize::MAX)
+    }
+
+    fn acquire(&self, lock: &Lock, lease: Duration) -> BoxFuture<StoreResult<Acquired>> {
+        let (way, lock) = (self.0.clone(), lock.clone());
+        Box::pin(async move {
+            let departure = way.nodes.endings.depart(&lock.owner, Role::Takes);
+            Ok(way.acquire(&lock, lease, departure).await?)
+        })
+    }
+
+    fn contend(
+        &self,
+        lock: &Lock,
+        lease: Duration,
+        keep: Duration,
+    ) -> BoxFuture<StoreResult<Contended>> {
+        if !self.0.nodes.listen() {
+            return Box::pin(async { Err(not_listening()) });
+        }
+        let (way, lock) = (self.0.clone(), lock.clone());
+        Box::pin(async move { Ok(way.contend(&lock, lease, keep).await?) })
+    }
+
+    fn draw(
+        &self,
+        lock: &Lock,
+        take: Option<Duration>,
+        keep: Duration,
+    ) -> BoxFuture<StoreResult<Drawn>> {
+        let (way, lock) = (self.0.clone(), lock.clone());
+        Box::pin(async move { Ok(way.draw(&lock, take, keep).await?) })
+    }
+
+    fn renew(&self, batch: &[Renewal]) -> BoxFuture<StoreResult<Vec<Renewed>>> {
+        let (way, batch) = (self.0.clone(), batch.to_vec());
+        Box::pin(async move { renew::renew(&way, &batch).await })
+    }
+
+    fn release(&self, lock: &Lock, claim: Duration) -> BoxFuture<StoreResult<Released>> {
+        let (way, lock) = (self.0.clone(), lock.clone());
+        Box::pin(async move { Ok(way.release(&lock, claim).await?) })
+    }
+
+    fn inspect(&self, key: &Arc<str>) -> BoxFuture<StoreResult<Option<Holder>>> {
+        let (way, key) = (self.0.clone(), Arc::clone(key));
+        Box::pin(async move { Ok(way.inspect(&key).await?) })
+    }
+
+    fn delivers_events(&self) -> bool {
+        self.0.nodes.hears()
+    }
+}
+
+/// What a node said to a request.
+enum Said {
+    Answer(Reply),
+    /// It did not execute it.
+    Instead(Redirect),
+}
+
+impl From<StoreError> for Trouble {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<Trouble> for StoreError {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Split(error) | Trouble::Store(error) => error,
+        }
+    }
+}
+
+fn released(reply: Value, address: &str) -> StoreResult<Released> {
+    let released = reply::released(reply, 1, address)?.pop();
+    released.ok_or_else(|| {
+        let text = format!("redis at {address} did not say what a release came to");
+        StoreError::new(StoreErrorKind::Unavailable, text)
+    })
+}
+
+fn redirected(to: &str, by: &Address) -> StoreResult<Address> {
+    Address::of_redirection(to, by).ok_or_else(|| {
+        let text = format!("redis at {by} named a node that is no host:port: {to:?}");
+        StoreError::new(StoreErrorKind::Unavailable, text)
+    })
+}
+
+fn overtaken() -> StoreError {
+    let text = "the request had to wait for a node of the cluster, and was not sent since a \
+                release had followed it";
+    StoreError::new(StoreErrorKind::Unavailable, text)
+}
+
+/// What a release may take longer for the sake of who waits.
+const WAKE_WITHIN: Duration = Duration::from_millis(100);
+/// A slot moved, was moved on, and one more of the kind.
+const MOST_HOPS: usize = 5;
