@@ -33,7 +33,7 @@
 //! | b30 | `processes::frozen_holder_is_not_polled_again`, `loss::frozen_holder_finds_its_lock_lost_at_the_first_look` |
 //! | b32 | `server::sixty_long_bodies_cost_one_thread_and_few_commands` |
 //! | b33 | `release::panic_releases` |
-//! | b24 | waits for the cluster |
+//! | b24 | `cluster::silent_node_harms_its_own_slots_only`, `cluster::thousand_locks_are_renewed_...` |
 //!
 //! | | release |
 //! |---|---|
@@ -76,11 +76,12 @@
 //! | f87 | `server::wrong_password_is_told_at_once`, `server::password_that_changes_at_run_time_...` |
 //! | f95 | `network::server_that_takes_no_writes_is_told_without_a_storm`, `server::full_server_keeps_what_is_held` |
 //! | f96 | `network::cut_at_the_first_subscription_is_recovered_from` |
+//! | f80, f81 | in a cluster: `cluster::deposed_primary_is_left_for_its_successor` |
 //! | f90 | `quorum::node_that_is_refused_or_frozen_delays_nobody` |
 //! | f92, f93 | beside the code: `backend::quorum::tests` |
-//! | f94 | waits for the cluster, as f80 does there |
+//! | f94 | a cluster's replicas are never asked: they would answer MOVED, which `cluster` sees sent on |
 //!
-//! Of other groups: g102 on one server (`server::keys_of_any_bytes_...`), g104 (`held::ttl_...`,
+//! Of other groups: g102 (`server::keys_of_any_bytes_...`, `cluster::keys_of_any_bytes_...`), g104 (`held::ttl_...`,
 //! `acquire::ttl_...`), g106 (`acquire::namespaces_...`), j144 and j146 in small
 //! (`server::many_keys_...`), k154 (`waiting::time_out_...`, `network::time_out_names_...`), k155
 //! (`shutdown`, `processes::shut_down_...`), k158 (`acquire::holder_...`), k159
@@ -93,6 +94,7 @@ mod support;
 mod acquire;
 mod background;
 mod cancel;
+mod cluster;
 mod common;
 mod dead_connection;
 mod fencing;

@@ -12,7 +12,7 @@ use crate::support::{eventually, unique_key};
 
 /// What a child does: calls on one key, with a body that reports to the witness.
 #[derive(Clone, Debug)]
-struct Play {
+pub(crate) struct Play {
     key: String,
     tasks: u64,
     /// Calls per task; 0 for no end.
@@ -32,7 +32,7 @@ enum Body {
 }
 
 impl Play {
-    fn new(key: &str) -> Self {
+    pub(crate) fn new(key: &str) -> Self {
         Self {
             key: key.to_owned(),
             tasks: 1,
@@ -44,11 +44,16 @@ impl Play {
         }
     }
 
+    /// Many short calls of several tasks.
+    pub(crate) fn busy(key: &str) -> Self {
+        Self { tasks: 4, rounds: 25, lasts: ms(3), lease: ms(2_000), ..Self::new(key) }
+    }
+
     fn start(&self, server: &RedisServer, witness: &Witness) -> Process {
         self.start_at(server.url(), witness)
     }
 
-    fn start_at(&self, url: String, witness: &Witness) -> Process {
+    pub(crate) fn start_at(&self, url: String, witness: &Witness) -> Process {
         let millis = |duration: Duration| duration.as_millis().to_string();
         Process::start(
             "processes::child",
@@ -140,7 +145,7 @@ fn child() {
     }
 }
 
-fn assert_no_overlap(seen: &Testimony) {
+pub(crate) fn assert_no_overlap(seen: &Testimony) {
     assert!(seen.overlaps.is_empty(), "{seen:#?}");
     assert_eq!(seen.most_at_once, 1, "{seen:#?}");
     assert_eq!(seen.refused_writes_in_time, 0, "{seen:#?}");

@@ -68,6 +68,15 @@ struct TlsSentinel {
 impl TlsServer {
     /// `clients`: whether they have to prove who they are.
     fn start(authority: &Authority, identity: &Identity, clients: &str) -> Self {
+        Self::start_with(authority, identity, clients, &[])
+    }
+
+    fn start_with(
+        authority: &Authority,
+        identity: &Identity,
+        clients: &str,
+        further: &[&str],
+    ) -> Self {
         let files = TempDir::with_prefix("distlock-tls-").unwrap();
         let file = |name: &str, text: &str| {
             let path = files.path().join(name);
@@ -86,7 +95,8 @@ impl TlsServer {
             clients.to_owned(),
         ];
         let own = ["--tls-port".to_owned(), port.to_string()];
-        let arguments: Vec<&str> = own.iter().chain(&settings).map(String::as_str).collect();
+        let arguments = own.iter().chain(&settings).map(String::as_str);
+        let arguments: Vec<&str> = arguments.chain(further.iter().copied()).collect();
         let server = Arc::new(RedisServer::with_arguments(&arguments));
         Self { server, port, settings: settings.to_vec(), files }
     }
@@ -147,6 +157,39 @@ async fn lock_passes_on_over_tls_with_a_private_authority() {
     let mut kill = redis::cmd("CLIENT");
     kill.arg("KILL").arg("TYPE").arg("normal").exec_async(&mut administrator).await.unwrap();
     first.on(&key).acquire().await.unwrap().release().await.unwrap();
+}
+
+/// Each node is spoken to as the URL says, also at the addresses that the nodes themselves tell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_of_a_cluster_are_spoken_to_over_tls() {
+    let authority = Authority::new("ours");
+    let identity = authority.issue(&["127.0.0.1"]);
+    let server = TlsServer::start_with(
+        &authority,
+        &identity,
+        "no",
+        &["--cluster-enabled", "yes", "--tls-cluster", "yes"],
+    );
+    let mut administrator = server.server.connection().await;
+    let mut give = redis::cmd("CLUSTER");
+    give.arg("ADDSLOTSRANGE").arg(0).arg(16_383).exec_async(&mut administrator).await.unwrap();
+    eventually("the cluster is ready", Duration::from_secs(20), async || {
+        let mut ask = redis::cmd("CLUSTER");
+        let info: String = ask.arg("INFO").query_async(&mut administrator).await.unwrap();
+        info.contains("cluster_state:ok")
+    })
+    .await;
+    let url = server.url().replace("rediss://", "rediss-cluster://");
+    let [first, second] = [(); 2].map(|()| trusting(&url, &authority).build().unwrap());
+    let key = unique_key("tls");
+    let guard = first.on(&key).acquire().await.unwrap();
+    let waiter = tokio::spawn({
+        let key = key.clone();
+        async move { second.on(&key).wait(Duration::from_secs(20)).acquire().await }
+    });
+    queued_at(&server.server, &key, 1).await;
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

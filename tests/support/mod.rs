@@ -7,6 +7,7 @@
 // Every test binary takes in the whole kit and uses a part of it.
 #![allow(dead_code, unused_imports, unused_macros)]
 
+mod cluster;
 mod commands;
 mod eventually;
 mod port;
@@ -18,6 +19,7 @@ mod sentinel;
 mod stores;
 mod witness;
 
+pub(crate) use cluster::{Cluster, Migration, Plan};
 pub(crate) use commands::{CommandLog, Mark};
 pub(crate) use eventually::{eventually, unique_key};
 pub(crate) use port::free_port;

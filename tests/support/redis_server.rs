@@ -109,6 +109,11 @@ impl RedisServer {
         self.signal(Signal::CONT);
     }
 
+    /// Whether it was started and not killed since.
+    pub(crate) fn runs(&self) -> bool {
+        self.child().is_some()
+    }
+
     /// Ends the server at once (SIGKILL). Does nothing if it does not run.
     pub(crate) fn kill(&self) {
         if let Some(mut child) = self.child().take() {
