@@ -63,7 +63,8 @@
 //! | `macros` | yes | the attribute, [`lock_key!`], [`lock_template!`] |
 //! | `redis` | yes | `redis://` and `redlock://` URLs: see [`servers`] |
 //! | `sentinel` | no | `redis-sentinel://` URLs |
-//! | `tls` | no | `rediss://` and `rediss-sentinel://` URLs |
+//! | `cluster` | no | `redis-cluster://` URLs: see [`cluster`] |
+//! | `tls` | no | `rediss://`, `rediss-sentinel://` and `rediss-cluster://` URLs |
 //! | `blocking` | no | `LockClient::blocking`: calls that block, for code that is not async |
 //! | `tracing` | no | losses, failed renewals and unanswered releases as `tracing` events |
 
@@ -120,6 +121,10 @@ pub mod servers {}
 
 #[doc = include_str!("../docs/quorum.md")]
 pub mod topologies {}
+
+#[cfg(feature = "cluster")]
+#[doc = include_str!("../docs/cluster.md")]
+pub mod cluster {}
 
 pub use backend::memory::MemoryStore;
 #[cfg(feature = "blocking")]
