@@ -17,6 +17,8 @@
 //!   topology  way       runs    median / longest      median / longest        at once   lost   failed
 //!   sentinel  kill         5      2.01 /  2.59 s        2.50 /  2.93 s              1      0        1
 //!   sentinel  order        5      0.04 /  0.10 s        0.05 /  0.10 s              1     12        0
+//!   cluster   kill         7      2.74 /  2.77 s        2.76 /  2.79 s              1      0        0
+//!   cluster   order       15      0.07 /  0.11 s        0.07 /  0.12 s              1      0        0
 //! ```
 //!
 //! *Without any grant* is the longest time in which no caller got any of the keys, *without one of a
@@ -27,9 +29,11 @@
 use std::env;
 use std::process::ExitCode;
 
+use crate::cluster::ClusterShard;
 use crate::run::Plan;
 use crate::topology::{Sentinel, Single, Topology};
 
+mod cluster;
 mod load;
 mod run;
 #[path = "../../tests/support/mod.rs"]
@@ -51,7 +55,8 @@ fn measure() -> Result<(), String> {
     let topology: Box<dyn Topology> = match plan.topology.as_str() {
         "single" => Box::new(Single::start()),
         "sentinel" => Box::new(Sentinel::start()),
-        other => return Err(format!("no topology {other:?}: there are single, sentinel")),
+        "cluster" => Box::new(ClusterShard::start()),
+        other => return Err(format!("no topology {other:?}: there are single, sentinel, cluster")),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
