@@ -196,7 +196,9 @@ pub(crate) fn owner_at(nodes: &[MemoryStore], key: &str) -> Option<String> {
     let owners: Vec<_> = nodes
         .iter()
         .filter_map(|node| node.get(key))
-        .map(|value| value.rsplit_once('~').map_or(value.clone(), |(owner, _)| owner.to_owned()))
+        .map(|value| {
+            value.rsplit_once('~').map_or_else(|| value.clone(), |(owner, _)| owner.to_owned())
+        })
         .collect();
     let most = |owner: &&String| owners.iter().filter(|other| other == owner).count();
     owners.iter().find(|owner| most(owner) > nodes.len() / 2).cloned()
