@@ -428,6 +428,26 @@ impl Channel for ClusterChannel {
         Box::pin(async move { Ok(way.inspect(&key).await?) })
     }
 
+    fn raise(&self, lock: &Lock, token: u64, keep: Duration) -> BoxFuture<StoreResult<Drawn>> {
+        let (way, request) = (self.0.clone(), Request::raise(lock, token, keep));
+        let slot = slot(lock.key.as_bytes());
+        Box::pin(async move {
+            let departure = way.nodes.endings.depart("", request.role());
+            let (reply, address) = way.ask(slot, &request, departure).await?;
+            reply::drawn(reply, &address)
+        })
+    }
+
+    fn wake(&self, key: &Arc<str>, claim: Duration) -> BoxFuture<StoreResult<bool>> {
+        let (way, request) = (self.0.clone(), Request::wake(key, claim));
+        let slot = slot(key.as_bytes());
+        Box::pin(async move {
+            let departure = way.nodes.endings.depart("", request.role());
+            let (reply, address) = way.ask(slot, &request, departure).await?;
+            reply::woken(reply, &address)
+        })
+    }
+
     fn delivers_events(&self) -> bool {
         self.0.nodes.hears()
     }
