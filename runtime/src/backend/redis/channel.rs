@@ -65,7 +65,10 @@ impl RedisChannel {
         let way = self.way.clone();
         tokio::spawn(async move {
             for locks in locks.chunks(releases::LARGEST_BATCH) {
-                let _ = way.release(locks, claim).await;
+                if way.release(locks, claim).await.is_err() {
+                    // For the next connection, which may be to yet another master.
+                    way.line.server().recall.put_back(locks, claim);
+                }
             }
         });
     }
@@ -83,8 +86,9 @@ impl RedisChannel {
             let (line, lock) = (Arc::clone(&self.way.line), lock.clone());
             return Box::pin(async move {
                 let released = releasing.await?;
-                if matches!(released, Released::Freed | Released::Granted { .. }) {
-                    line.server().recall.note(line.epoch(), lock, claim);
+                let was_ours = matches!(released, Released::Freed | Released::Granted { .. });
+                if was_ours && !line.server().recall.note(line.epoch(), lock, claim) {
+                    return Err(replaced(line.address()));
                 }
                 Ok(released)
             });
@@ -249,6 +253,12 @@ impl Channel for RedisChannel {
     fn delivers_events(&self) -> bool {
         matches!(self.hearing, Hearing::Subscribed(_))
     }
+}
+
+#[cfg(feature = "sentinel")]
+fn replaced(address: &str) -> StoreError {
+    let message = format!("redis at {address} released the lock, but had been replaced before");
+    StoreError::new(StoreErrorKind::Unavailable, message)
 }
 
 pub(super) fn not_listening() -> StoreError {

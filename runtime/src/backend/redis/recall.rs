@@ -20,6 +20,8 @@ pub(super) struct Recall(Mutex<Recent>);
 struct Recent {
     /// Oldest first.
     past: VecDeque<Past>,
+    /// Of the latest master that a connection was opened to.
+    newest: u64,
     /// How long who is granted a lock by a release has to confirm it: the same for all of a client.
     claim: Duration,
 }
@@ -33,26 +35,44 @@ struct Past {
 }
 
 impl Recall {
-    /// A release was confirmed by the master of `epoch`.
-    pub(super) fn note(&self, epoch: u64, lock: Lock, claim: Duration) {
+    /// A release was confirmed by the master of `epoch`. False if that one was replaced by now, so
+    /// that it proves nothing.
+    pub(super) fn note(&self, epoch: u64, lock: Lock, claim: Duration) -> bool {
         let now = Clock::Boot.now();
         self.change(now, |recent| {
+            if epoch < recent.newest {
+                return false;
+            }
             if recent.past.len() == MOST {
                 recent.past.pop_front();
             }
             recent.past.push_back(Past { answered_at: now, epoch, lock });
             recent.claim = claim;
-        });
+            true
+        })
     }
 
-    /// Takes what was confirmed by earlier masters than the one of `epoch`.
+    /// Takes what was confirmed by earlier masters than the one of `epoch`, which a connection was
+    /// opened to.
     pub(super) fn before(&self, epoch: u64) -> (Vec<Lock>, Duration) {
         self.change(Clock::Boot.now(), |recent| {
+            recent.newest = recent.newest.max(epoch);
             let is_earlier = |past: &Past| past.epoch < epoch;
             let (earlier, kept): (Vec<_>, _) = recent.past.drain(..).partition(is_earlier);
             recent.past = kept.into();
             (earlier.into_iter().map(|past| past.lock).collect(), recent.claim)
         })
+    }
+
+    /// What could not be released again, for the next connection.
+    pub(super) fn put_back(&self, locks: &[Lock], claim: Duration) {
+        let now = Clock::Boot.now();
+        self.change(now, |recent| {
+            let again = |lock: &Lock| Past { answered_at: now, epoch: 0, lock: lock.clone() };
+            let room = MOST.saturating_sub(recent.past.len());
+            recent.past.extend(locks.iter().take(room).map(again));
+            recent.claim = claim;
+        });
     }
 
     fn change<R>(&self, now: Timestamp, change: impl FnOnce(&mut Recent) -> R) -> R {
@@ -78,7 +98,7 @@ mod tests {
     fn what_an_earlier_master_confirmed_is_taken_once() {
         let recall = Recall::default();
         for (epoch, owner) in [(1, "a"), (2, "b"), (1, "c")] {
-            recall.note(epoch, lock(owner), Duration::from_secs(1));
+            assert!(recall.note(epoch, lock(owner), Duration::from_secs(1)));
         }
         let owners = |epoch| {
             let (before, claim) = recall.before(epoch);
@@ -89,6 +109,9 @@ mod tests {
         assert_eq!(owners(2), ["a", "c"]);
         assert_eq!(owners(2), [""; 0]);
         assert_eq!(owners(3), ["b"]);
+        // What comes in late from there has to be released anew.
+        assert!(!recall.note(2, lock("d"), Duration::from_secs(1)));
+        assert_eq!(owners(3), [""; 0]);
     }
 
     #[test]
