@@ -28,7 +28,8 @@ pub(super) async fn connect(
     let limit = server.config.connect_timeout;
     let place = OnceLock::new();
     let opening = async {
-        let found = server.config.place.find(&server.dialer, limit).await?;
+        let found = server.config.place.find(&server.dialer, limit, server.newest()).await?;
+        server.moved(found.epoch);
         let found = place.get_or_init(|| found);
         let line = Arc::new(Line::new(Arc::clone(server), found, duty));
         let opened = attempt(server, found, &line, name).await;

@@ -39,16 +39,22 @@ impl Place {
         }
     }
 
-    /// Finds the server, in a part of `limit`, which bounds finding and connecting together.
+    /// Finds the server, in a part of `limit`, which bounds finding and connecting together;
+    /// `newest` is the latest epoch that is known.
     #[cfg_attr(not(feature = "sentinel"), expect(clippy::unused_async, unused_variables))]
-    pub(super) async fn find(&self, dialer: &Dialer, limit: Duration) -> StoreResult<Found> {
+    pub(super) async fn find(
+        &self,
+        dialer: &Dialer,
+        limit: Duration,
+        newest: u64,
+    ) -> StoreResult<Found> {
         match self {
             Self::Fixed(info) => {
                 let address = info.addr().to_string().into();
                 Ok(Found { info: info.clone(), address, epoch: 0 })
             }
             #[cfg(feature = "sentinel")]
-            Self::Sentinels(sentinels) => sentinels.find(dialer, limit).await,
+            Self::Sentinels(sentinels) => sentinels.find(dialer, limit, newest).await,
         }
     }
 

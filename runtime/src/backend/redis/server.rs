@@ -1,6 +1,6 @@
 //! What all connections of a client know of their server.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::config::RedisConfig;
@@ -24,6 +24,9 @@ pub(super) struct Server {
     old: AtomicBool,
     /// Set once the server turned out to take one hash slot a script.
     clustered: OnceLock<()>,
+    /// The latest epoch of a server that was found. Orders nothing: whoever reads it too early is
+    /// where it was before.
+    newest: AtomicU64,
     /// Set once the server was asked what it does when its memory is full.
     asked_for_eviction: OnceLock<()>,
     #[cfg(feature = "sentinel")]
@@ -45,6 +48,7 @@ impl Server {
             version: Mutex::default(),
             old: AtomicBool::new(false),
             clustered: OnceLock::new(),
+            newest: AtomicU64::new(0),
             asked_for_eviction: OnceLock::new(),
             #[cfg(feature = "sentinel")]
             watch: Watch::default(),
@@ -80,6 +84,15 @@ impl Server {
 
     pub(super) fn mark_clustered(&self) {
         let _ = self.clustered.set(());
+    }
+
+    pub(super) fn newest(&self) -> u64 {
+        self.newest.load(Ordering::Relaxed)
+    }
+
+    /// The server was found where it is for the `epoch`-th time.
+    pub(super) fn moved(&self, epoch: u64) {
+        self.newest.fetch_max(epoch, Ordering::Relaxed);
     }
 
     /// Whether nobody asked yet what happens when the server's memory is full.

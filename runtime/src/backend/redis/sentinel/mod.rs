@@ -58,8 +58,13 @@ impl Sentinels {
         slice::from_ref(&*self.server).iter().chain(self.sentinels.iter())
     }
 
-    /// Asks for the master, in at most half of `limit`.
-    pub(super) async fn find(&self, dialer: &Dialer, limit: Duration) -> StoreResult<Found> {
+    /// Asks for the master, in at most half of `limit`. `newest` is the latest epoch that is known.
+    pub(super) async fn find(
+        &self,
+        dialer: &Dialer,
+        limit: Duration,
+        newest: u64,
+    ) -> StoreResult<Found> {
         let mut asking = JoinSet::new();
         for sentinel in self.sentinels.iter() {
             let (dialer, sentinel) = (dialer.clone(), sentinel.clone());
@@ -70,7 +75,7 @@ impl Sentinels {
                 answer.unwrap_or_else(|| Answer::silent(&sentinel, limit / 2))
             });
         }
-        let mut opinions = Opinions::of(self.sentinels.len());
+        let mut opinions = Opinions::of(self.sentinels.len(), newest);
         let mut patience = pin!(sleep(limit / 4));
         while !opinions.suffice() {
             tokio::select! {

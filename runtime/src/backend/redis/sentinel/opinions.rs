@@ -10,11 +10,13 @@ pub(super) struct Opinions {
     asked: usize,
     answers: Vec<Answer>,
     impatient: bool,
+    /// What this client knows already: an answer of less is behind.
+    newest: u64,
 }
 
 impl Opinions {
-    pub(super) fn of(asked: usize) -> Self {
-        Self { asked, answers: Vec::with_capacity(asked), impatient: false }
+    pub(super) fn of(asked: usize, newest: u64) -> Self {
+        Self { asked, answers: Vec::with_capacity(asked), impatient: false, newest }
     }
 
     pub(super) fn add(&mut self, answer: Answer) {
@@ -31,10 +33,12 @@ impl Opinions {
     }
 
     /// Whether no more answers need to be waited for: a majority has named a master, so that at least
-    /// one of them took part in the last failover, or there is one answer and no patience.
+    /// one of them took part in the last failover, or there is one answer and no patience. A majority
+    /// may yet be behind what this client knows from the sentinel that led the failover.
     pub(super) fn suffice(&self) -> bool {
         let named = self.named().count();
-        named > self.asked / 2 || (self.impatient && named > 0)
+        let up_to_date = self.named().any(|named| named.epoch >= self.newest);
+        (named > self.asked / 2 && up_to_date) || (self.impatient && named > 0)
     }
 
     /// The master of the highest epoch, or why there is none.
@@ -98,7 +102,18 @@ mod tests {
 
     #[test]
     fn the_highest_epoch_of_a_majority_counts() {
-        let mut opinions = Opinions::of(3);
+        let mut opinions = Opinions::of(3, 0);
+        opinions.add(named("old", 1));
+        assert!(!opinions.suffice());
+        opinions.add(named("new", 2));
+        assert!(opinions.suffice());
+        assert_eq!(opinions.result(&sentinels()).unwrap().host, "new");
+    }
+
+    #[test]
+    fn a_majority_that_is_behind_what_is_known_is_not_enough() {
+        let mut opinions = Opinions::of(3, 2);
+        opinions.add(named("old", 1));
         opinions.add(named("old", 1));
         assert!(!opinions.suffice());
         opinions.add(named("new", 2));
@@ -108,7 +123,7 @@ mod tests {
 
     #[test]
     fn one_answer_is_enough_only_without_patience() {
-        let mut opinions = Opinions::of(3);
+        let mut opinions = Opinions::of(3, 0);
         opinions.add(Answer::Failed(failure(StoreErrorKind::Unavailable)));
         opinions.add(named("only", 1));
         assert!(!opinions.suffice());
@@ -118,7 +133,7 @@ mod tests {
 
     #[test]
     fn an_unknown_service_is_named_with_those_that_are_known() {
-        let mut opinions = Opinions::of(2);
+        let mut opinions = Opinions::of(2, 0);
         opinions.add(Answer::Failed(failure(StoreErrorKind::Unavailable)));
         opinions.add(Answer::Unknown(vec!["orders".into(), "carts".into()]));
         let error = opinions.result(&sentinels()).unwrap_err();
@@ -133,7 +148,7 @@ mod tests {
         for (kinds, expected) in
             [([Refused, Refused], Refused), ([Refused, Unavailable], Unavailable)]
         {
-            let mut opinions = Opinions::of(2);
+            let mut opinions = Opinions::of(2, 0);
             kinds.into_iter().for_each(|kind| opinions.add(Answer::Failed(failure(kind))));
             assert_eq!(opinions.result(&sentinels()).unwrap_err().kind, expected);
         }

@@ -113,6 +113,8 @@ impl Running {
             let asking = ask(&mut connection, &self.sentinels.service);
             let named = within(config.response_timeout, pin!(asking)).await?.ok()??;
             let found = self.sentinels.at(&named);
+            // Before anything is closed: what is opened instead must not go where it was.
+            self.server.moved(found.epoch);
             for line in self.server.watch.open_lines() {
                 line.outdated_by(&found);
             }
