@@ -12,7 +12,6 @@ use crate::error::LockError;
 use crate::fencing::FencingToken;
 use crate::hold::Hold;
 use crate::lease::{Lease, Over};
-use crate::obtain::draw;
 use crate::options::LockOptions;
 use crate::protocol::hold::End;
 use crate::refusal;
@@ -216,7 +215,7 @@ impl View {
             return Ok(token);
         }
         let core = self.core.upgrade().ok_or_else(|| Over::Released.error(key, false))?;
-        let drawn = draw(&core, self.lease.lock()).await;
+        let drawn = core.draw(self.lease.lock()).await;
         // A token that arrives after the hold is nobody's: the lock may have been passed on under
         // the same owner, and the next one's token may be lower.
         still_ours()?;

@@ -80,6 +80,7 @@ mod backoff;
 #[cfg(feature = "blocking")]
 mod blocking;
 mod checked;
+mod claim;
 mod client;
 mod clock;
 mod driver;

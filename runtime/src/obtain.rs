@@ -1,7 +1,6 @@
 //! How a caller gets a hold: one direct try, and if the lock is not free, a turn in the local queue.
 //!
-//! Nothing that was sent is forgotten: whatever the caller may have in the store is in a guard from
-//! before it is sent, and the guard hands it to the backlog if it is dropped.
+//! Whatever the caller may have in the store is in a [`Sent`] or a [`Claim`] from before it is sent.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -11,18 +10,17 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::backend::{
-    Acquired, Channel, Drawn, Holder, Lock, Renewal, Renewed, StoreError, StoreErrorKind,
-    StoreResult,
+    Acquired, Channel, Drawn, Holder, Lock, StoreError, StoreErrorKind, StoreResult,
 };
 use crate::backlog::{Proof, Release};
+use crate::claim::{Claim, Sent};
 use crate::clock::Timestamp;
-use crate::driver::{Core, State};
+use crate::driver::Core;
 use crate::error::LockError;
 use crate::hold::Hold;
 use crate::instance;
-use crate::lease::Lease;
 use crate::options::Settings;
-use crate::protocol::hold::{self, Granted};
+use crate::protocol::hold::Granted;
 use crate::refusal::Refusal;
 use crate::wait::{Entry, Ticket};
 
@@ -291,11 +289,9 @@ impl<'a> Caller<'a> {
     }
 
     /// From here on the claim stands for the caller, in the store and in the queue.
-    fn granted(&mut self, mut sent: Sent<'_>, granted: Granted, token: Option<u64>) -> Claim {
-        sent.settled = true;
+    fn granted(&mut self, sent: Sent<'_>, granted: Granted, token: Option<u64>) -> Claim {
         self.place = Place::Gone;
-        let lock = sent.lock.clone();
-        Claim { core: Arc::clone(self.core), lock, granted, token, stage: Stage::Trying }
+        Claim::of_try(sent, granted, token)
     }
 
     /// Waits for the turn. A drop leaves the queue; a grant taken before is in the claim.
@@ -310,7 +306,7 @@ impl<'a> Caller<'a> {
         if let Some(channel) = self.silent.take() {
             channel.retire(self.key);
         }
-        Ok(Claim { core: Arc::clone(self.core), lock, granted, token: None, stage: Stage::Queued })
+        Ok(Claim::of_queue(self.core, lock, granted))
     }
 }
 
@@ -333,145 +329,6 @@ enum Taken {
     HeldBy(Option<Arc<str>>),
 }
 
-/// An acquire that was sent and not answered; dropping it undoes what it may have done.
-struct Sent<'a> {
-    core: &'a Arc<Core>,
-    lock: &'a Lock,
-    channel: &'a Arc<dyn Channel>,
-    lease: Duration,
-    settled: bool,
-}
-
-impl<'a> Sent<'a> {
-    fn new(
-        core: &'a Arc<Core>,
-        lock: &'a Lock,
-        channel: &'a Arc<dyn Channel>,
-        lease: Duration,
-    ) -> Self {
-        Self { core, lock, channel, lease, settled: false }
-    }
-}
-
-impl Drop for Sent<'_> {
-    fn drop(&mut self) {
-        if !self.settled {
-            self.core.release_later(Release {
-                lock: self.lock.clone(),
-                proof: Proof::AnswerOn(Arc::clone(self.channel)),
-                // It may have taken effect only just now.
-                until: self.core.now() + self.lease,
-            });
-        }
-    }
-}
-
-/// A lock that is ours but not yet a hold; dropping it releases.
-#[derive(Debug)]
-struct Claim {
-    core: Arc<Core>,
-    lock: Lock,
-    granted: Granted,
-    token: Option<u64>,
-    stage: Stage,
-}
-
-/// What the local queue knows of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// That somebody tries.
-    Trying,
-    /// That this process has the lock.
-    Queued,
-    /// That the hold has it.
-    Taken,
-}
-
-impl Claim {
-    /// Awaits what is missing before the hold: at least half of the lease must be ahead, for which one
-    /// renewal may be spent.
-    async fn confirm(&mut self, settings: &Settings) -> Result<(), Refusal> {
-        self.queue_up();
-        if settings.fencing && self.token.is_none() {
-            self.token = Some(draw(&self.core, &self.lock).await?);
-        }
-        // Last: nothing is awaited between this and the first poll of the body.
-        if !self.is_fresh(settings.lease) {
-            self.renew(settings.lease).await?;
-            if !self.is_fresh(settings.lease) {
-                return Err(Refusal::TooSlow { lease: settings.lease });
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether nothing is to be awaited before the hold.
-    fn is_settled(&self, settings: &Settings) -> bool {
-        self.token.is_some() == settings.fencing && self.is_fresh(settings.lease)
-    }
-
-    fn begin(mut self, settings: &Settings) -> Result<Arc<Hold>, Refusal> {
-        let hold = hold::Hold::new(self.granted, self.core.now(), settings.max_hold);
-        let lease = Arc::new(Lease::new(self.lock.clone(), self.core.clock(), &hold, self.token));
-        let watched = Arc::clone(&lease);
-        let core = Arc::clone(&self.core);
-        // One step, for the usual call's sake: the queue and the watchdog learn of it together.
-        let id = core.change(|state| {
-            if state.is_shut_down() {
-                return Err(Refusal::ShutDown);
-            }
-            self.queue_up_in(state);
-            self.stage = Stage::Taken;
-            Ok(state.hold_begins(hold, watched))
-        })?;
-        Ok(Arc::new(Hold::new(core, lease, id, self.granted)))
-    }
-
-    /// Lets the queue know that this process has the lock.
-    fn queue_up(&mut self) {
-        let core = Arc::clone(&self.core);
-        core.change(|state| self.queue_up_in(state));
-    }
-
-    fn queue_up_in(&mut self, state: &mut State) {
-        if self.stage == Stage::Trying {
-            state.waiting.tried(&self.lock.key, Some(Arc::clone(&self.lock.owner)));
-            self.stage = Stage::Queued;
-        }
-    }
-
-    fn is_fresh(&self, lease: Duration) -> bool {
-        let left = self.granted.deadline().since(self.core.now());
-        self.granted.lease == lease && left >= lease / 2
-    }
-
-    async fn renew(&mut self, lease: Duration) -> Result<(), Refusal> {
-        let channel = self.core.channel().await?;
-        let sent_at = self.core.now();
-        let renewal = Renewal { lock: self.lock.clone(), lease };
-        match channel.renew(&[renewal]).await?.first() {
-            Some(Renewed::Renewed) => {
-                self.granted = Granted { sent_at, lease, ..self.granted };
-                Ok(())
-            }
-            _ => Err(gone().into()),
-        }
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        if self.stage != Stage::Taken {
-            let lock = self.lock.clone();
-            self.core.release_later(Release::of_grant(lock, self.granted, self.core.now()));
-            self.core.change(|state| match self.stage {
-                Stage::Trying => state.waiting.tried(&self.lock.key, None),
-                Stage::Queued | Stage::Taken => state.waiting.hold_ended(&self.lock),
-            });
-        }
-    }
-}
-
 /// What comes of `future` within `limit`, if there is one.
 async fn bounded<T>(
     limit: Option<Duration>,
@@ -481,18 +338,4 @@ async fn bounded<T>(
         None => future.await,
         Some(limit) => timeout(limit, future).await.unwrap_or(Err(Refusal::TimedOut)),
     }
-}
-
-/// Draws a fencing token for a lock that is ours.
-pub(crate) async fn draw(core: &Core, lock: &Lock) -> StoreResult<u64> {
-    let channel = core.channel().await?;
-    match channel.draw(lock, None, core.tuning().keep_fence).await? {
-        Drawn::Token(token) => Ok(token),
-        Drawn::Gone | Drawn::HeldBy(_) => Err(gone()),
-    }
-}
-
-fn gone() -> StoreError {
-    let text = "the lock was granted, but was gone before it could be confirmed";
-    StoreError::new(StoreErrorKind::Unavailable, text)
 }

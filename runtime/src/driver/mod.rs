@@ -29,12 +29,14 @@ use crate::protocol::offer::HandOff;
 use crate::wait::{Command, Process, Waiting, Wakers};
 use crate::watchdog::{Batch, HoldId, Watchdog};
 
+mod fence;
 mod link;
 mod parting;
 mod run;
 #[cfg(feature = "blocking")]
 mod thread;
 
+pub(crate) use self::fence::grant_is_gone;
 pub(crate) use self::parting::found_gone;
 
 /// What a client and all that it handed out share.
