@@ -123,8 +123,9 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
         Box::pin(async { Err(no_node()) })
     }
 
-    /// Renews, then waits until `replicas` replicas have that and all that was written before, or
-    /// `within` is over: how many have. Holds up whatever else is asked on this channel.
+    /// Renews locks of one [`shard`](Self::shard), then waits until `replicas` replicas have that and
+    /// all that was written before, or `within` is over: how many have. Holds up whatever else is
+    /// asked of that shard on this channel. Without locks it finds out whether the store lets it wait.
     fn renew_on_replicas(
         &self,
         _batch: &[Renewal],

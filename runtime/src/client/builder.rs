@@ -239,11 +239,11 @@ impl LockClientBuilder {
         Self { response_timeout, ..self }
     }
 
-    /// Sets how many replicas of the Redis server must have a lock, and each renewal, before it counts:
-    /// with all that may be promoted, a failover forgets no lock. [`topologies`](crate::topologies)
-    /// says what is left with fewer. Costs a connection more for each runtime and the time that the replicas take,
-    /// at each acquire and renewal. If they do not have it in time, the lock is not obtained, or is
-    /// lost at its deadline.
+    /// Sets how many replicas of the Redis server, in a cluster of the lock's node, must have a lock, and
+    /// each renewal, before it counts: with all that may be promoted, a failover forgets no lock.
+    /// [`topologies`](crate::topologies) says what is left with fewer. Costs a connection more for each
+    /// runtime, in a cluster to each node, and the time that the replicas take, at each acquire and
+    /// renewal. If they do not have it in time, the lock is not obtained, or is lost at its deadline.
     ///
     /// Defaults to 0: replicas are not asked.
     pub fn min_replicas(self, min_replicas: u32) -> Self {

@@ -130,13 +130,13 @@ impl LockClientBuilder {
         mut cluster: ClusterConfig,
         response_timeout: Duration,
     ) -> Result<Arc<dyn Backend>, LockError> {
-        if self.min_replicas > 0 {
-            let text = "min_replicas: is for a single server, sentinels and a quorum, not yet for a \
-                        cluster";
-            return Err(config(text.to_owned()));
-        }
         cluster.node = self.settings_of(cluster.node, response_timeout)?;
-        Ok(Arc::new(ClusterBackend::new(cluster)))
+        let main = Arc::new(ClusterBackend::new(cluster.clone()));
+        if self.min_replicas == 0 {
+            return Ok(main);
+        }
+        let acks = Arc::new(ClusterBackend::new(cluster));
+        Ok(Arc::new(ReplicatedBackend::new(main, acks, self.min_replicas, response_timeout)))
     }
 
     #[cfg(feature = "redis")]

@@ -1,7 +1,9 @@
 //! Waiting for replicas: one round after the other on a connection of its own, each for all who ask at
-//! the time.
+//! the time. Each shard of the store has rounds of its own, so that who waits for the replicas of one
+//! holds up nobody else.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::runtimes::no_runtime;
 use crate::backend::{Backend, Channel, Renewal, Renewed, StoreError, StoreErrorKind, StoreResult};
+use crate::join::all;
 
 /// The connections on which replicas are waited for.
 #[derive(Debug)]
@@ -50,11 +53,7 @@ impl Acknowledging {
         if let Some(group) = groups.get(&runtime).filter(|group| group.channel.is_open()) {
             return Ok(Arc::clone(group));
         }
-        let group = Arc::new(Group {
-            channel,
-            terms: self.terms,
-            state: Mutex::new(State { waiting: Vec::new(), running: false }),
-        });
+        let group = Arc::new(Group { channel, terms: self.terms, rounds: Mutex::default() });
         // Those of runtimes that ended are closed.
         let closed: Vec<_> = groups.extract_if(|_, group| !group.channel.is_open()).collect();
         groups.insert(runtime, Arc::clone(&group));
@@ -69,18 +68,13 @@ impl Acknowledging {
     }
 }
 
-/// Those who wait for replicas on one connection.
+/// Those who wait for replicas on one channel.
 pub(super) struct Group {
     pub(super) channel: Arc<dyn Channel>,
     terms: Terms,
-    state: Mutex<State>,
-}
-
-struct State {
-    /// For the next round; each has one caller behind it.
-    waiting: Vec<Waiting>,
-    /// Whether a round is under way, and goes on with those who wait.
-    running: bool,
+    /// By shards. Where a round is under way there is an entry: those who wait for the next one, each
+    /// with one caller behind it.
+    rounds: Mutex<HashMap<usize, Vec<Waiting>>>,
 }
 
 struct Waiting {
@@ -95,42 +89,84 @@ impl Group {
         self: &Arc<Self>,
         renewals: Vec<Renewal>,
     ) -> StoreResult<Vec<Renewed>> {
+        let mut shards: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (index, renewal) in renewals.iter().enumerate() {
+            shards.entry(self.channel.shard(&renewal.lock.key)).or_default().push(index);
+        }
+        if shards.len() < 2 {
+            let shard = shards.into_keys().next().unwrap_or(0);
+            return self.acknowledge_on(shard, renewals).await;
+        }
+        let parts = shards.iter().map(|(shard, indexes)| {
+            let part = indexes.iter().map(|index| renewals[*index].clone()).collect();
+            Box::pin(self.acknowledge_on(*shard, part))
+        });
+        let answers = all(parts.collect()).await;
+        let mut renewed = vec![Renewed::Unanswered; renewals.len()];
+        let mut failure = None;
+        for (indexes, answer) in shards.values().zip(answers) {
+            match answer {
+                Ok(part) => indexes.iter().zip(part).for_each(|(at, code)| renewed[*at] = code),
+                Err(error) => failure = Some(error),
+            }
+        }
+        match failure {
+            Some(error) if is_unanswered(&renewed) => Err(error),
+            _ => Ok(renewed),
+        }
+    }
+
+    /// The same for locks of one shard.
+    async fn acknowledge_on(
+        self: &Arc<Self>,
+        shard: usize,
+        renewals: Vec<Renewal>,
+    ) -> StoreResult<Vec<Renewed>> {
         let (report, outcome) = oneshot::channel();
-        let start = {
-            let mut state = self.state();
-            state.waiting.push(Waiting { renewals, report });
-            !std::mem::replace(&mut state.running, true)
+        let waiting = Waiting { renewals, report };
+        let start = match self.rounds().entry(shard) {
+            Entry::Occupied(mut next) => {
+                next.get_mut().push(waiting);
+                false
+            }
+            Entry::Vacant(none) => {
+                none.insert(vec![waiting]);
+                true
+            }
         };
         if start {
             // A task of its own: whoever comes first may leave, the others still wait for it.
-            tokio::spawn(Rounds { group: Arc::clone(self), ended: false }.run());
+            tokio::spawn(Rounds { group: Arc::clone(self), shard, ended: false }.run());
         }
         outcome.await.unwrap_or_else(|_| Err(ended()))
     }
 
-    fn take_round(&self) -> Vec<Waiting> {
-        let mut state = self.state();
+    /// Those of the next round; nobody, and the rounds are over, if nobody waits.
+    fn take_round(&self, shard: usize) -> Vec<Waiting> {
+        let mut rounds = self.rounds();
+        let Entry::Occupied(mut next) = rounds.entry(shard) else { return Vec::new() };
+        if next.get().is_empty() {
+            return next.remove();
+        }
         let mut size = 0;
         let fits = |waiting: &&Waiting| {
             size += waiting.renewals.len();
             size <= LARGEST_ROUND
         };
-        let count = state.waiting.iter().take_while(fits).count().max(1);
-        let count = count.min(state.waiting.len());
-        let round: Vec<_> = state.waiting.drain(..count).collect();
-        state.running = !round.is_empty();
-        round
+        let count = next.get().iter().take_while(fits).count().max(1);
+        next.get_mut().drain(..count).collect()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn rounds(&self) -> MutexGuard<'_, HashMap<usize, Vec<Waiting>>> {
         // Each change is whole when its function returns.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The rounds of a group, one after the other. If it is dropped, those who wait get an error.
+/// The rounds of a shard, one after the other. If it is dropped, those who wait get an error.
 struct Rounds {
     group: Arc<Group>,
+    shard: usize,
     ended: bool,
 }
 
@@ -138,7 +174,7 @@ impl Rounds {
     async fn run(mut self) {
         let Group { channel, terms, .. } = &*Arc::clone(&self.group);
         loop {
-            let mut round = self.group.take_round();
+            let mut round = self.group.take_round(self.shard);
             if round.is_empty() {
                 // From here on another one may run.
                 self.ended = true;
@@ -169,10 +205,7 @@ impl Drop for Rounds {
         if self.ended {
             return;
         }
-        let mut state = self.group.state();
-        state.running = false;
-        let stranded = std::mem::take(&mut state.waiting);
-        drop(state);
+        let stranded = self.group.rounds().remove(&self.shard);
         drop(stranded);
     }
 }
@@ -191,6 +224,9 @@ fn judge(
 ) -> StoreResult<Vec<Renewed>> {
     let Round { renewed, acknowledged } = reply.as_ref().map_err(Clone::clone)?;
     let mut part = renewed[part].to_vec();
+    if is_unanswered(&part) {
+        return Err(unanswered());
+    }
     if *acknowledged >= terms.replicas {
         return Ok(part);
     }
@@ -199,10 +235,19 @@ fn judge(
             *renewed = Renewed::Unanswered;
         }
     }
-    if part.iter().all(|renewed| *renewed == Renewed::Unanswered) {
+    if is_unanswered(&part) {
         return Err(too_few(terms, *acknowledged));
     }
     Ok(part)
+}
+
+fn is_unanswered(part: &[Renewed]) -> bool {
+    part.iter().all(|renewed| *renewed == Renewed::Unanswered)
+}
+
+fn unanswered() -> StoreError {
+    let text = "redis answered for other locks of a batch, but not for this one";
+    StoreError::new(StoreErrorKind::Unavailable, text)
 }
 
 fn ended() -> StoreError {

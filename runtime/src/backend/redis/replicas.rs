@@ -3,7 +3,8 @@
 //! A failover to a replica that lags forgets a lock. Where every replica that may be promoted has
 //! acknowledged it, that cannot be. `WAIT` tells how many have what was written before on the same
 //! connection, and holds up all that comes after it there: so it has a connection of its own beside the
-//! one for commands, and what comes meanwhile waits for the next `WAIT` together.
+//! one for commands, and what comes meanwhile waits for the next `WAIT` together. In a cluster that is
+//! one connection for each node, and each node's `WAIT` its own.
 //!
 //! What that connection writes is an owner-checked renewal of each lock: `WAIT` covers what its own
 //! connection wrote, and so whatever came before that. Alone on a fresh connection it answers at once
@@ -116,6 +117,11 @@ impl Channel for ReplicatedChannel {
     fn retire(&self, key: &str) {
         self.main.retire(key);
         self.group.channel.retire(key);
+    }
+
+    /// Renewals go where replicas are waited for.
+    fn shard(&self, key: &str) -> usize {
+        self.group.channel.shard(key)
     }
 
     fn acquire(&self, lock: &Lock, lease: Duration) -> BoxFuture<StoreResult<Acquired>> {

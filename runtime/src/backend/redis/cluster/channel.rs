@@ -13,6 +13,7 @@ use super::endings::Departure;
 use super::generation::Generation;
 use super::nodes::{Member, Nodes, Purpose};
 use super::renew;
+use super::replicas;
 use super::topology::Address;
 use crate::backend::redis::channel::{Hearing, RedisChannel, not_listening};
 use crate::backend::redis::error::Redirect;
@@ -130,7 +131,7 @@ impl Way {
     }
 
     /// Keeps a request of several steps within the time of one.
-    async fn in_time<T>(
+    pub(super) async fn in_time<T>(
         &self,
         steps: impl Future<Output = Result<T, Trouble>>,
     ) -> Result<T, Trouble> {
@@ -143,7 +144,7 @@ impl Way {
         })
     }
 
-    async fn exchange(
+    pub(super) async fn exchange(
         &self,
         line: &RedisChannel,
         request: &Request,
@@ -448,13 +449,30 @@ impl Channel for ClusterChannel {
         })
     }
 
+    fn renew_on_replicas(
+        &self,
+        batch: &[Renewal],
+        replicas: u32,
+        within: Duration,
+    ) -> BoxFuture<StoreResult<(Vec<Renewed>, u32)>> {
+        let (way, batch) = (self.0.clone(), batch.to_vec());
+        Box::pin(async move {
+            if batch.is_empty() {
+                replicas::try_to_wait(&way).await?;
+                return Ok((Vec::new(), 0));
+            }
+            let steps = replicas::renew_on_replicas(&way, &batch, replicas, within);
+            Ok(way.in_time(steps).await?)
+        })
+    }
+
     fn delivers_events(&self) -> bool {
         self.0.nodes.hears()
     }
 }
 
 /// What a node said to a request.
-enum Said {
+pub(super) enum Said {
     Answer(Reply),
     /// It did not execute it.
     Instead(Redirect),

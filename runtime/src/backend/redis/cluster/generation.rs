@@ -61,6 +61,15 @@ impl Generation {
         }
     }
 
+    /// The line to the node that answers by this name.
+    pub(super) fn line_of(&self, name: &str) -> Option<Arc<RedisChannel>> {
+        let is_it = |line: &&Arc<RedisChannel>| *line.line().server().name == *name;
+        if let Some(line) = self.lines.iter().filter_map(OnceLock::get).find(is_it) {
+            return Some(Arc::clone(line));
+        }
+        self.elsewhere().values().find(is_it).cloned()
+    }
+
     fn index(&self, address: &Address) -> Option<usize> {
         self.topology.primaries().iter().position(|primary| primary == address)
     }

@@ -30,6 +30,7 @@ mod endings;
 mod generation;
 mod nodes;
 mod renew;
+mod replicas;
 mod survey;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 //! A node lets a script touch the keys of any slots that it serves, if none of them is declared. A
 //! key that it does not serve, or only in part by now, is asked for alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,9 @@ pub(super) async fn renew(way: &Way, batch: &[Renewal]) -> StoreResult<Vec<Renew
     let mut failure = None;
     for (indexes, answer) in nodes.values().zip(answers) {
         match answer {
-            Ok(part) => indexes.iter().zip(part).for_each(|(index, code)| renewed[*index] = code),
+            Ok((part, _)) => {
+                indexes.iter().zip(part).for_each(|(index, code)| renewed[*index] = code);
+            }
             Err(error) => failure = Some(error),
         }
     }
@@ -48,17 +50,22 @@ pub(super) async fn renew(way: &Way, batch: &[Renewal]) -> StoreResult<Vec<Renew
     Ok(renewed)
 }
 
-/// Renews locks whose keys one node serves as far as is known.
-async fn renew_on_node(way: &Way, batch: &[Renewal]) -> StoreResult<Vec<Renewed>> {
-    let [first, others @ ..] = batch else { return Ok(Vec::new()) };
+/// Renews locks whose keys one node serves as far as is known. Names those that answered.
+pub(super) async fn renew_on_node(
+    way: &Way,
+    batch: &[Renewal],
+) -> StoreResult<(Vec<Renewed>, BTreeSet<Arc<str>>)> {
+    let [first, others @ ..] = batch else { return Ok(Default::default()) };
     if others.is_empty() {
-        return Ok(vec![renew_one(way, first).await?]);
+        let (code, node) = renew_one(way, first).await?;
+        return Ok((vec![code], BTreeSet::from([node])));
     }
-    let mut renewed = renew_together(way, batch).await?;
+    let (mut renewed, node) = renew_together(way, batch).await?;
+    let mut nodes = BTreeSet::from([node]);
     let left: Vec<_> =
         (0..batch.len()).filter(|index| renewed[*index] == Renewed::Unanswered).collect();
     if left.is_empty() {
-        return Ok(renewed);
+        return Ok((renewed, nodes));
     }
     // The others' answers must not be late for these.
     let patience = batch.iter().map(|renewal| renewal.lease / 8).min().unwrap_or(Duration::ZERO);
@@ -67,15 +74,16 @@ async fn renew_on_node(way: &Way, batch: &[Renewal]) -> StoreResult<Vec<Renewed>
         Box::pin(async move { within(patience, pin!(request)).await })
     });
     for (index, answer) in left.iter().zip(all(alone.collect()).await) {
-        if let Some(Ok(code)) = answer {
+        if let Some(Ok((code, node))) = answer {
             renewed[*index] = code;
+            nodes.insert(node);
         }
     }
-    Ok(renewed)
+    Ok((renewed, nodes))
 }
 
 /// By one script. `Unanswered` for the keys that the node could not look at.
-async fn renew_together(way: &Way, batch: &[Renewal]) -> StoreResult<Vec<Renewed>> {
+async fn renew_together(way: &Way, batch: &[Renewal]) -> StoreResult<(Vec<Renewed>, Arc<str>)> {
     let request = Request::renew_together(batch);
     let departure = way.nodes.endings.depart("", request.role());
     let slot = slot(batch[0].lock.key.as_bytes());
@@ -87,15 +95,16 @@ async fn renew_together(way: &Way, batch: &[Renewal]) -> StoreResult<Vec<Renewed
     });
     // One answer each, or none: a missing one must not shift the others.
     let codes: Option<Vec<_>> = codes.collect();
-    codes.filter(|codes| codes.len() == batch.len()).ok_or_else(|| unreadable(&address))
+    let codes = codes.filter(|codes| codes.len() == batch.len());
+    Ok((codes.ok_or_else(|| unreadable(&address))?, address))
 }
 
-async fn renew_one(way: &Way, renewal: &Renewal) -> Result<Renewed, Trouble> {
+async fn renew_one(way: &Way, renewal: &Renewal) -> Result<(Renewed, Arc<str>), Trouble> {
     let request = Request::renew(std::slice::from_ref(renewal));
     let departure = way.nodes.endings.depart("", request.role());
     let (reply, address) = way.ask(slot(renewal.lock.key.as_bytes()), &request, departure).await?;
     let renewed = reply::renewed(&reply, 1, &address)?.pop();
-    Ok(renewed.ok_or_else(|| unreadable(&address))?)
+    Ok((renewed.ok_or_else(|| unreadable(&address))?, address))
 }
 
 fn unreadable(address: &Arc<str>) -> StoreError {
