@@ -19,7 +19,7 @@
 //! | a15 | `processes::holder_frozen_inside_a_poll_is_refused_by_a_fenced_storage`, `fencing` |
 //! | a3 | `quorum::hold_outlasts_nodes_that_restart_without_data`, and beside the code |
 //! | a16 | beside the code: `backend::quorum::tests::a_node_of_another_holder_is_left_alone` |
-//! | a11 | `replicas::failover_to_a_replica_that_was_waited_for_makes_no_two_holders`, and without |
+//! | a11 | `replicas::failover_to_a_replica_that_was_waited_for_makes_no_two_holders`, and without; in a cluster: `replicas::failover_in_a_cluster_forgets_only_what_was_not_waited_for` |
 //!
 //! | | renewal |
 //! |---|---|

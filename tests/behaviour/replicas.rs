@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use distlock::{LockClient, LockClientBuilder, LockErrorKind, MemoryStore};
 use redis::AsyncCommands;
-use tokio::time::Instant;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout};
 
-use crate::common::{Inside, LockText, SOON, ms};
-use crate::support::{RedisServer, eventually};
+use crate::common::{Inside, LONG, LockText, SOON, ms};
+use crate::support::{Cluster, Plan, RedisServer, SentinelSetup, eventually, unique_key};
 
 struct Pair {
     primary: RedisServer,
@@ -197,4 +198,153 @@ async fn server_that_forbids_waiting_says_so_at_the_start() {
 async fn store_without_replicas_is_refused_at_once() {
     let builder = LockClient::builder().memory_store(MemoryStore::new()).min_replicas(1);
     assert_eq!(builder.build().unwrap_err().kind(), LockErrorKind::Config);
+}
+
+/// A cluster of three primaries with a replica each.
+async fn cluster() -> Cluster {
+    let plan = Plan { replicas: true, ..Plan::default() };
+    spawn_blocking(move || Cluster::planned(plan)).await.unwrap()
+}
+
+fn client_of(url: String, min_replicas: u32) -> LockClient {
+    let builder = LockClient::builder().url(url).response_timeout(ms(600));
+    builder.min_replicas(min_replicas).build().unwrap()
+}
+
+/// What a replica has of `key`.
+async fn on_replica(replica: &RedisServer, key: &str) -> Option<String> {
+    let mut connection = replica.connection().await;
+    redis::cmd("READONLY").exec_async(&mut connection).await.unwrap();
+    connection.get(key).await.unwrap()
+}
+
+/// Tries for a lock that its replicas do not get, and finds no trace of it afterwards.
+async fn is_not_to_be_had(client: &LockClient, key: &str, owner: impl Fn() -> Option<String>) {
+    for wait in [Duration::ZERO, ms(500)] {
+        let start = Instant::now();
+        let error = client.on(key).wait(wait).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+        eventually("nothing is left", SOON, async || owner().is_none()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_in_a_cluster_counts_once_the_replica_of_its_node_has_it() {
+    let cluster = cluster().await;
+    let client = client_of(cluster.url(), 1);
+    let [held, late] = ["held", "late"].map(|prefix| cluster.key_at(0, prefix));
+    let elsewhere = [1, 2].map(|node| cluster.key_at(node, "elsewhere"));
+    let guard = client.on(&held).lease(ms(900)).fencing().acquire().await.unwrap();
+    let there = on_replica(cluster.server(3), &held).await;
+    assert_eq!(there.as_deref(), Some(guard.owner()));
+    let others = elsewhere.each_ref().map(|key| client.on(key).lease(ms(900)).acquire());
+    let [first, second] = others;
+    let others = [first.await.unwrap(), second.await.unwrap()];
+    // Over several renewals.
+    tokio::time::sleep(ms(2_000)).await;
+    assert!(!guard.is_lost() && others.iter().all(|guard| !guard.is_lost()));
+
+    cluster.server(3).pause();
+    is_not_to_be_had(&client, &late, || cluster.get(&late)).await;
+    // What is held needs the replica of its own node.
+    timeout(LONG, guard.lost()).await.unwrap();
+    drop(guard);
+    assert!(others.iter().all(|guard| !guard.is_lost()));
+    for guard in others {
+        guard.release().await.unwrap();
+    }
+    client.on(&elsewhere[0]).run(|_| async {}).await.unwrap();
+
+    cluster.server(3).resume();
+    client.on(&late).wait(LONG).run(|_| async {}).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_whose_slot_moves_is_waited_for_at_its_new_node() {
+    let cluster = cluster().await;
+    let client = client_of(cluster.url(), 1);
+    let key = cluster.key_at(0, "moves");
+    let guard = client.on(&key).lease(ms(1_500)).acquire().await.unwrap();
+    let migration = cluster.begin_to_move(&key, 0, 1);
+    migration.move_keys();
+    // Over a renewal that the old node hands on.
+    tokio::time::sleep(ms(1_000)).await;
+    assert!(!guard.is_lost());
+    migration.finish();
+    tokio::time::sleep(ms(2_000)).await;
+    assert!(!guard.is_lost());
+    let there = on_replica(cluster.server(4), &key).await;
+    assert_eq!(there.as_deref(), Some(guard.owner()));
+
+    cluster.server(4).pause();
+    timeout(LONG, guard.lost()).await.unwrap();
+    cluster.server(4).resume();
+}
+
+/// The replica that is elected lacks what came last; who was told of a grant is in it all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failover_in_a_cluster_forgets_only_what_was_not_waited_for() {
+    let cluster = cluster().await;
+    let [plain, waits] = [0, 1].map(|replicas| client_of(cluster.url(), replicas));
+    let [early, late, forgotten] =
+        ["early", "late", "forgotten"].map(|prefix| cluster.key_at(0, prefix));
+    let lease = ms(20_000);
+    let kept = waits.on(&early).lease(lease).acquire().await.unwrap();
+    let (primary, replica) = (cluster.server(0), cluster.server(3));
+    // What is on its way to a frozen replica arrives when it thaws; what comes after this does not.
+    replica.pause();
+    cluster.cut_off_replicas(0);
+    let unheard = plain.on(&forgotten).lease(lease).acquire().await.unwrap();
+    let error = waits.on(&late).wait(ms(300)).lease(lease).acquire().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Backend, "{error}");
+    primary.kill();
+    replica.resume();
+    eventually("the replica has taken over", LONG, async || cluster.is_primary(3)).await;
+
+    assert_eq!(cluster.get(&early).as_deref(), Some(kept.owner()));
+    assert_eq!(cluster.get(&late), None);
+    assert_ne!(cluster.get(&forgotten).as_deref(), Some(unheard.owner()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn node_of_a_cluster_that_forbids_waiting_says_so_at_the_start() {
+    let cluster = spawn_blocking(Cluster::start).await.unwrap();
+    for server in cluster.primaries() {
+        run(server, &["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-wait"])
+            .await;
+    }
+    let url = cluster.url().replace("://", "://app:secret@");
+    let error = LockClient::builder().url(url).min_replicas(1).connect().await.unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::Backend);
+    let text = error.to_string();
+    assert!(text.contains("min_replicas needs the command WAIT"), "{text}");
+    assert!(!text.contains("secret"), "{text}");
+}
+
+/// Both replicas of a service must have it, also with another master.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lock_under_sentinels_counts_once_the_replicas_have_it() {
+    let setup = spawn_blocking(SentinelSetup::start).await.unwrap();
+    let client = client_of(setup.url(), 2);
+    let [before, after] = ["before", "after"].map(unique_key);
+    let guard = client.on(&before).acquire().await.unwrap();
+    let master = setup.wait_for_master(None);
+    let replicas = || setup.servers().iter().filter(|server| server.port() != master.port());
+    for replica in replicas() {
+        let there: Option<String> = replica.connection().await.get(&before).await.unwrap();
+        assert_eq!(there.as_deref(), Some(guard.owner()));
+    }
+    guard.release().await.unwrap();
+
+    let frozen = replicas().next().unwrap();
+    frozen.pause();
+    is_not_to_be_had(&client, &before, || setup.run_at(master, &["GET", &before])).await;
+    frozen.resume();
+    client.on(&before).wait(LONG).run(|_| async {}).await.unwrap();
+
+    let former = setup.order_failover();
+    setup.wait_for_master(Some(former));
+    setup.heal();
+    client.on(&after).wait(LONG).run(|_| async {}).await.unwrap();
 }

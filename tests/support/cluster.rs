@@ -228,6 +228,11 @@ impl Cluster {
         self.wait_for_primary(replica);
     }
 
+    /// Ends the links of the primary at `index` to its replicas, which come back at once if they can.
+    pub(crate) fn cut_off_replicas(&self, index: usize) {
+        run_on::<()>(&self.servers[index], &["CLIENT", "KILL", "TYPE", "replica"]);
+    }
+
     /// Kills the primary at `index`, and waits until its replica has taken over.
     pub(crate) fn kill_primary(&self, index: usize) {
         self.servers[index].kill();
