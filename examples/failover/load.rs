@@ -14,6 +14,8 @@ use crate::support::{Reporter, Witness};
 pub(crate) struct Load {
     keys: Vec<Key>,
     stopped: AtomicBool,
+    /// Whether work that begins takes longer than a failover.
+    long: AtomicBool,
     pub(crate) lost: AtomicUsize,
     pub(crate) failed: AtomicUsize,
     /// What was refused, once each, with how often.
@@ -36,6 +38,7 @@ impl Load {
         Self {
             keys,
             stopped: AtomicBool::new(false),
+            long: AtomicBool::new(false),
             lost: AtomicUsize::new(0),
             failed: AtomicUsize::new(0),
             errors: Mutex::default(),
@@ -56,6 +59,11 @@ impl Load {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
+    /// From now on work that begins takes longer than a failover, or no longer.
+    pub(crate) fn work_long(&self, long: bool) {
+        self.long.store(long, Ordering::Relaxed);
+    }
+
     async fn call(&self, client: &LockClient, index: usize) {
         let key = &self.keys[index];
         let reporter = Reporter::connect(key.witness.address());
@@ -63,8 +71,9 @@ impl Load {
             let lock = client.lock(LockKey::literal(key.name.clone()));
             let done = lock.run(async |held| {
                 key.grants.lock().expect("nothing panics under it").push(Instant::now());
+                let steps = if self.long.load(Ordering::Relaxed) { LONG_STEPS } else { 5 };
                 let work = async |body: crate::support::BodyReporter| {
-                    for _ in 0..5 {
+                    for _ in 0..steps {
                         tokio::time::sleep(Duration::from_millis(2)).await;
                         body.tick();
                     }
@@ -121,3 +130,6 @@ fn gap(mut grants: Vec<Instant>, since: Instant) -> Duration {
     let gaps = grants.windows(2).filter(|pair| pair[1] > since);
     gaps.map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
 }
+
+/// Some seconds.
+const LONG_STEPS: usize = 2_500;

@@ -16,6 +16,7 @@ pub(crate) struct Plan {
     runs: usize,
     /// All ways, if none is given.
     way: Option<String>,
+    min_replicas: u32,
 }
 
 /// What came of the failovers of one way.
@@ -30,13 +31,17 @@ struct Row {
 
 impl Plan {
     pub(crate) fn read(arguments: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut plan = Self { topology: String::new(), runs: 5, way: None };
+        let mut plan = Self { topology: String::new(), runs: 5, way: None, min_replicas: 0 };
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
             match argument.as_str() {
                 "--runs" => plan.runs = value()?.parse().map_err(|_| "--runs needs a number")?,
                 "--way" => plan.way = Some(value()?),
+                "--min-replicas" => {
+                    let count = value()?.parse();
+                    plan.min_replicas = count.map_err(|_| "--min-replicas needs a number")?;
+                }
                 topology if plan.topology.is_empty() => topology.clone_into(&mut plan.topology),
                 other => return Err(format!("{other:?} means nothing here")),
             }
@@ -57,13 +62,16 @@ pub(crate) async fn run(plan: &Plan, topology: Arc<dyn Topology>) -> Result<(), 
     if ways.is_empty() {
         return Err(format!("{} fails over by {}", plan.topology, topology.ways().join(", ")));
     }
+    if plan.min_replicas > topology.replicas() {
+        return Err(format!("{} has {} replicas", plan.topology, topology.replicas()));
+    }
     println!("{HEAD}");
     for way in ways {
         let mut row = Row::default();
         for _ in 0..plan.runs {
-            once(&topology, way, &mut row).await?;
+            once(&topology, way, plan.min_replicas, &mut row).await?;
         }
-        row.print(&plan.topology, way);
+        row.print(&plan.topology, way, plan.min_replicas);
     }
     Ok(())
 }
@@ -72,21 +80,39 @@ pub(crate) async fn run(plan: &Plan, topology: Arc<dyn Topology>) -> Result<(), 
 async fn once(
     topology: &Arc<dyn Topology>,
     way: &'static str,
+    min_replicas: u32,
     row: &mut Row,
 ) -> Result<(), String> {
     let load = Arc::new(Load::on(topology.keys()));
-    let clients: Result<Vec<_>, _> =
-        (0..CLIENTS).map(|_| topology.builder().lease(LEASE).wait(WAIT).build()).collect();
+    let stranded = if way == "lag" {
+        let topology = Arc::clone(topology);
+        let builder = spawn_blocking(move || topology.stranded()).await;
+        builder.map_err(|error| error.to_string())?
+    } else {
+        None
+    };
+    let builders = (0..CLIENTS).map(|_| topology.builder()).chain(stranded);
+    let clients: Result<Vec<_>, _> = builders
+        .map(|builder| builder.lease(LEASE).wait(WAIT).min_replicas(min_replicas).build())
+        .collect();
     let clients: Vec<LockClient> = clients.map_err(|error| error.to_string())?;
     let mut callers = JoinSet::new();
     load.start(&clients, &mut callers);
     let start = Instant::now();
     flows(&load, start, "before the failover").await?;
 
+    if way == "lag" {
+        blocking(topology, |topology| topology.cut_off()).await?;
+        load.work_long(true);
+        tokio::time::sleep(FORGOTTEN).await;
+    }
     let began_at = Instant::now();
-    let failing = Arc::clone(topology);
-    let failed_over = spawn_blocking(move || failing.fail_over(way)).await;
-    failed_over.map_err(|error| error.to_string())?;
+    blocking(topology, move |topology| topology.fail_over(way)).await?;
+    load.work_long(false);
+    if min_replicas > 0 {
+        // Too few are left of those that must have a lock.
+        blocking(topology, |topology| topology.heal()).await?;
+    }
     flows(&load, Instant::now(), "after the failover").await?;
     // A holder that was left behind needs its lease to be passed over.
     tokio::time::sleep(LEASE / 2).await;
@@ -108,8 +134,16 @@ async fn once(
     row.failed += load.failed.load(Ordering::Relaxed);
     let errors = load.errors.lock().expect("nothing panics under it").clone();
     eprintln!("{way}: {without_any:.2?} without any grant, {without_one:.2?} of a key, {errors:?}");
-    let healing = Arc::clone(topology);
-    spawn_blocking(move || healing.heal()).await.map_err(|error| error.to_string())
+    blocking(topology, |topology| topology.heal()).await
+}
+
+/// Does something to the servers that blocks.
+async fn blocking(
+    topology: &Arc<dyn Topology>,
+    work: impl FnOnce(&dyn Topology) + Send + 'static,
+) -> Result<(), String> {
+    let topology = Arc::clone(topology);
+    spawn_blocking(move || work(&*topology)).await.map_err(|error| error.to_string())
 }
 
 /// Waits until every key was granted some times after `since`.
@@ -125,14 +159,14 @@ async fn flows(load: &Load, since: Instant, when: &str) -> Result<(), String> {
 }
 
 impl Row {
-    fn print(mut self, topology: &str, way: &str) {
+    fn print(mut self, topology: &str, way: &str, min_replicas: u32) {
         let figures = |times: &mut Vec<Duration>| {
             times.sort_unstable();
             let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
             format!("{:>6.2} / {:>5.2} s", median.as_secs_f64(), longest.as_secs_f64())
         };
         println!(
-            "  {topology:<9} {way:<9} {:>4}    {:<20}  {:<20}    {:>7} {:>6} {:>8}",
+            "  {topology:<9} {way:<6} {min_replicas:>8} {:>6}    {:<20}  {:<20}    {:>7} {:>6} {:>8}",
             self.without_any.len(),
             figures(&mut self.without_any),
             figures(&mut self.without_one),
@@ -144,10 +178,12 @@ impl Row {
 }
 
 const HEAD: &str = concat!(
-    "                              without any grant     without one of a key    bodies           calls\n",
-    "  topology  way       runs    median / longest      median / longest        at once   lost   failed",
+    "                     min_             without any grant     without one of a key    bodies           calls\n",
+    "  topology  way    replicas   runs    median / longest      median / longest        at once   lost   failed",
 );
 const CLIENTS: usize = 3;
 const LEASE: Duration = Duration::from_secs(3);
 const WAIT: Duration = Duration::from_secs(3);
+/// How much of what was granted the replicas lack.
+const FORGOTTEN: Duration = Duration::from_millis(150);
 const LIMIT: Duration = Duration::from_secs(60);

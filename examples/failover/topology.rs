@@ -20,6 +20,19 @@ pub(crate) trait Topology: Send + Sync {
     /// The ways in which it can fail over, by the names that the table shows.
     fn ways(&self) -> &'static [&'static str];
 
+    /// How many replicas of a master or primary may be promoted.
+    fn replicas(&self) -> u32;
+
+    /// The settings of a client that stays at the master of this moment, as one does that is cut off from
+    /// its successor. For the way `lag`.
+    fn stranded(&self) -> Option<LockClientBuilder> {
+        None
+    }
+
+    /// From now on no replica gets what is written, until the failover that comes at once. For the way
+    /// `lag`.
+    fn cut_off(&self) {}
+
     /// Begins a failover; whether it returns before or after its end does not matter.
     fn fail_over(&self, way: &str);
 
@@ -48,6 +61,10 @@ impl Topology for Single {
         &["kill"]
     }
 
+    fn replicas(&self) -> u32 {
+        0
+    }
+
     fn fail_over(&self, _way: &str) {
         self.0.kill();
         thread::sleep(Duration::from_secs(1));
@@ -69,11 +86,30 @@ impl Topology for Sentinel {
     }
 
     fn ways(&self) -> &'static [&'static str] {
-        &["kill", "order"]
+        &["kill", "lag", "order"]
+    }
+
+    fn replicas(&self) -> u32 {
+        2
+    }
+
+    fn stranded(&self) -> Option<LockClientBuilder> {
+        Some(LockClient::builder().url(self.0.wait_for_master(None).url()))
+    }
+
+    fn cut_off(&self) {
+        let master = self.0.wait_for_master(None);
+        let replicas = self.0.servers().iter().filter(|server| server.port() != master.port());
+        replicas.for_each(RedisServer::pause);
+        // What is on its way to a frozen replica would be there when it goes on.
+        self.0.run_at::<()>(master, &["CLIENT", "KILL", "TYPE", "replica"]);
     }
 
     fn fail_over(&self, way: &str) {
-        let former = if way == "kill" { self.0.kill_master() } else { self.0.order_failover() };
+        let former = if way == "order" { self.0.order_failover() } else { self.0.kill_master() };
+        if way == "lag" {
+            self.0.servers().iter().filter(|server| server.runs()).for_each(RedisServer::resume);
+        }
         self.0.wait_for_master(Some(former));
     }
 
