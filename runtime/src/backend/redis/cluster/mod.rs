@@ -35,6 +35,7 @@ mod survey;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod way;
 
 pub(crate) use self::config::{ClusterConfig, cluster_from_url};
 pub(in crate::backend::redis) use self::nodes::{Member, Nodes as ClusterNodes};

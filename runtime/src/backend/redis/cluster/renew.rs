@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::channel::{Trouble, Way};
+use super::way::{Trouble, Way};
 use crate::backend::redis::line::within;
 use crate::backend::redis::reply;
 use crate::backend::redis::request::Request;

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::channel::{Said, Trouble, Way};
 use super::nodes::{Member, Purpose};
 use super::renew::renew_on_node;
 use super::survey::first_success;
+use super::way::{Said, Trouble, Way};
 use crate::backend::redis::channel::RedisChannel;
 use crate::backend::redis::line::Manner;
 use crate::backend::redis::reply;
