@@ -5,20 +5,19 @@
 //! cargo run --release --example quorum -- 10000
 //! ```
 //!
-//! It starts `redis-server`s from the PATH. The output is like (without `--release`, 1000 locks, clients
-//! and servers on two processors that have other work)
+//! It starts `redis-server`s from the PATH. The output is like (clients and servers on two processors)
 //!
 //! ```text
 //!                              acquire p50         p99 release p50         p99
-//! 1 server                          247 us      311 us      251 us      333 us
-//! 3 nodes, all up                   637 us     5315 us      707 us     5271 us
-//! 3 nodes, one frozen               512 us      811 us      569 us     1025 us
-//! 3 nodes, one refused              505 us      741 us      581 us      917 us
-//! 3 nodes, it is back               518 us      871 us      595 us     1052 us
-//! 5 nodes, all up                   973 us     7572 us     1090 us     7269 us
-//! 5 nodes, one frozen               736 us     6560 us      807 us     5340 us
-//! 5 nodes, one refused              703 us     1213 us      740 us     1291 us
-//! 5 nodes, it is back               657 us     1080 us      699 us     1169 us
+//! 1 server                          105 us      352 us      117 us      804 us
+//! 3 nodes, all up                   187 us      400 us      225 us      448 us
+//! 3 nodes, one frozen               145 us      312 us      161 us      358 us
+//! 3 nodes, one refused              144 us      303 us      150 us      337 us
+//! 3 nodes, it is back               148 us      374 us      157 us      330 us
+//! 5 nodes, all up                   243 us      472 us      283 us      603 us
+//! 5 nodes, one frozen               207 us      423 us      242 us      476 us
+//! 5 nodes, one refused              205 us      371 us      237 us      448 us
+//! 5 nodes, it is back               269 us      619 us      301 us      653 us
 //! ```
 //!
 //! and the exit code is 0 only if the 99th percentile with a node down or frozen stays below the time
