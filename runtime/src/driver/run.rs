@@ -260,7 +260,8 @@ async fn release(core: &Arc<Core>, link: &Arc<Link>, errand: Errand) {
         let request = async { link.channel(core).await?.release(&lock, claim).await };
         return answered(request.await);
     };
-    let mut in_order = channel.release(&lock, claim);
+    // By a command of its own: others of the moment would be sent when that runtime is polled.
+    let mut in_order = channel.release_in_order(&lock, claim);
     if let Ok(reply) = tokio::time::timeout(IN_ORDER_WITHIN, &mut in_order).await {
         return answered(reply);
     }

@@ -21,7 +21,7 @@ use crate::join::all;
 #[derive(Debug, Default)]
 pub(super) struct Releases(Mutex<State>);
 
-/// Invariant: where `gathered` is not empty, a task is about to send it.
+/// Invariant: where `gathered` is not empty, a [`Sending`] is about to send it, or to give it up.
 #[derive(Debug, Default)]
 struct State {
     /// How many were sent and not answered.
@@ -48,6 +48,13 @@ enum Passage {
 /// A command under way, as long as it is not dropped.
 struct UnderWay(Arc<Releases>);
 
+/// Who sends what is gathered. Dropped before that, with its runtime, it gives up what is gathered: its
+/// callers hear of it, and nobody joins it any more.
+struct Sending {
+    releases: Arc<Releases>,
+    taken: bool,
+}
+
 impl Releases {
     /// Releases `lock`.
     ///
@@ -65,7 +72,7 @@ impl Releases {
             }
             Passage::Gathered(answer) => answer,
             Passage::First(answer) => {
-                drop(tokio::spawn(self.send_gathered(way)));
+                drop(tokio::spawn(Sending { releases: self, taken: false }.send(way)));
                 answer
             }
         };
@@ -86,25 +93,39 @@ impl Releases {
         Passage::Alone
     }
 
-    async fn send_gathered(self: Arc<Self>, way: Way) {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change is whole at any time.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sending {
+    async fn send(mut self, way: Way) {
         yield_now().await;
         let Gathered { locks, callers, claim } = self.take();
-        let _under_way = UnderWay(self);
+        let _under_way = UnderWay(Arc::clone(&self.releases));
         for (caller, answer) in callers.into_iter().zip(together(&way, locks, claim).await) {
             // One that left does not need it: what it owes is in the backlog.
             let _ = caller.send(answer);
         }
     }
 
-    fn take(&self) -> Gathered {
-        let mut state = self.state();
+    fn take(&mut self) -> Gathered {
+        self.taken = true;
+        let mut state = self.releases.state();
         state.under_way += 1;
         std::mem::take(&mut state.gathered)
     }
+}
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Each change is whole at any time.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for Sending {
+    fn drop(&mut self) {
+        // What was gathered since it was taken has a sender of its own.
+        if !self.taken {
+            let given_up = std::mem::take(&mut self.releases.state().gathered);
+            // Not under the mutex: it wakes the callers.
+            drop(given_up);
+        }
     }
 }
 

@@ -94,3 +94,33 @@ pub(super) async fn held(channel: &dyn Channel, name: &str, count: usize) -> Vec
     }
     locks
 }
+
+/// Its task goes with the runtime; who waits for it must not wait for ever, nor whoever comes later.
+#[test]
+fn releases_gathered_on_a_runtime_that_ends_are_answered() {
+    let server = RedisServer::start();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let ending = runtime();
+    let (mut releases, channel) = ending.block_on(async {
+        let channel = server.backend().open().await.unwrap();
+        let locks = held(&*channel, "stock", 3).await;
+        let mut releases: Vec<_> = locks.iter().map(|lock| channel.release(lock, CLAIM)).collect();
+        poll_fn(|cx| {
+            assert!(releases.iter_mut().all(|release| release.as_mut().poll(cx).is_pending()));
+            Poll::Ready(())
+        })
+        .await;
+        (releases, channel)
+    });
+    drop(ending);
+
+    let late = channel.release(&lock("stock:9", "ours"), CLAIM);
+    // The one that went alone belongs to the runtime that is gone.
+    drop(releases.remove(0));
+    releases.push(late);
+    let answers = runtime()
+        .block_on(async { tokio::time::timeout(Duration::from_secs(10), all(releases)).await });
+
+    let answers = answers.expect("nobody waits for ever");
+    assert!(answers.iter().all(|answer| answer.is_err()), "{answers:?}");
+}
