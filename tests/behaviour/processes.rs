@@ -135,7 +135,7 @@ fn child() {
         .collect();
     if play.rounds == 0 || play.key.contains('*') {
         assert_eq!(orders.next_word(), "shut down");
-        runtime.block_on(client.shutdown(ms(100))).unwrap();
+        runtime.block_on(client.shutdown(ms(5_000))).unwrap();
         reporter.say("is down");
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
         return;
