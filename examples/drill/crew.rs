@@ -103,9 +103,7 @@ impl<'a> Crew<'a> {
             }
             Kind::SubscriberKill => self.ask::<()>(&["CLIENT", "KILL", "TYPE", "pubsub"])?,
             Kind::LoseCounters => {
-                let script = "for _, key in ipairs(redis.call('KEYS', 'distlock:*:fence')) do \
-                              redis.call('DEL', key) end";
-                self.ask::<()>(&["EVAL", script, "0"])?;
+                self.ask::<()>(&["DEL", "distlock:fence"])?;
             }
         }
         if fault.kind == Kind::Flush || fault.kind.is_by_hand() {
@@ -201,7 +199,7 @@ impl<'a> Crew<'a> {
     /// What stands in the store, but for the counters of the fencing tokens.
     pub(crate) fn left_behind(&self) -> Result<Vec<String>> {
         let keys: Vec<String> = self.ask(&["KEYS", "*"])?;
-        Ok(keys.into_iter().filter(|key| !key.ends_with(":fence")).collect())
+        Ok(keys.into_iter().filter(|key| key != "distlock:fence").collect())
     }
 
     fn start_process(&mut self, number: u32) -> Result<()> {

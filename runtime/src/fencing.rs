@@ -57,10 +57,10 @@ use std::fmt;
 ///
 /// # What is guaranteed
 ///
-/// Tokens of a key grow from hold to hold, for as long as its counter is kept in the store (24 hours
-/// after the last use by default, [`keep_fence`](crate::LockClientBuilder::keep_fence)). They grow
-/// also when the counter is lost (expiry, a restart without data, failover to a replica that lags),
-/// as long as the clock of the server that grants is not behind the last token. Within one hold,
+/// Tokens of a key grow from hold to hold, whatever the clock of the store does: one counter for all
+/// keys of a server (in a cluster, of a slot) is kept without an end. They grow also when the counter
+/// is lost (a restart without data, failover to a replica that lags), as long as the clock of the server
+/// that grants is not behind the last token. Within one hold,
 /// nested calls included, the token stays the same. It fits in 53 bits, so that JSON numbers, SQL
 /// `BIGINT`s and Lua keep it exactly.
 ///

@@ -261,8 +261,7 @@ impl<'a> Caller<'a> {
         settings: &Settings,
     ) -> StoreResult<Taken> {
         if settings.fencing {
-            let keep = self.core.tuning().keep_fence;
-            return Ok(match channel.draw(lock, Some(settings.lease), keep).await? {
+            return Ok(match channel.draw(lock, Some(settings.lease)).await? {
                 Drawn::Gone => Taken::HeldBy(None),
                 Drawn::HeldBy(owner) => Taken::HeldBy(Some(owner)),
                 Drawn::Token(token) => Taken::Granted(Some(token)),

@@ -45,7 +45,7 @@ impl Nodes {
             let mut connection = node.connection().await;
             eventually("nothing is left on any node", within, async || {
                 let keys: Vec<String> = connection.keys("*").await.unwrap();
-                keys.iter().all(|key| key.ends_with(":fence"))
+                keys.iter().all(|key| key == "distlock:fence")
             })
             .await;
         }
@@ -186,8 +186,12 @@ async fn fencing_tokens_grow_from_majority_to_majority() {
     let client = nodes.client();
     // One whose counter is far ahead of its clock, and so of all others.
     let ahead = 8_000_000_000_000_000_u64;
-    let fence = "distlock:{fenced}:fence";
-    let (): () = nodes.0[0].connection().await.set(fence, ahead).await.unwrap();
+    let id = format!("{}-{}", ahead / 2048, ahead % 2048);
+    redis::cmd("XADD")
+        .arg(&["distlock:fence", "MAXLEN", "0", id.as_str(), "", ""])
+        .exec_async(&mut nodes.0[0].connection().await)
+        .await
+        .unwrap();
     let mut last = ahead;
     for down in [2, 0, 1] {
         nodes.0[down].kill();

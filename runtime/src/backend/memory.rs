@@ -230,16 +230,11 @@ impl Channel for MemoryChannel {
         })
     }
 
-    fn draw(
-        &self,
-        lock: &Lock,
-        take: Option<Duration>,
-        keep: Duration,
-    ) -> BoxFuture<StoreResult<Drawn>> {
+    fn draw(&self, lock: &Lock, take: Option<Duration>) -> BoxFuture<StoreResult<Drawn>> {
         let (store, lock) = (self.store.clone(), lock.clone());
         Box::pin(async move {
             let now = store.0.clock.now();
-            store.lock().draw(&lock, take, keep, now)
+            store.lock().draw(&lock, take, now)
         })
     }
 
@@ -271,11 +266,11 @@ impl Channel for MemoryChannel {
         })
     }
 
-    fn raise(&self, lock: &Lock, token: u64, keep: Duration) -> BoxFuture<StoreResult<Drawn>> {
+    fn raise(&self, lock: &Lock, token: u64) -> BoxFuture<StoreResult<Drawn>> {
         let (store, lock) = (self.store.clone(), lock.clone());
         Box::pin(async move {
             let now = store.0.clock.now();
-            store.lock().raise(&lock, token, keep, now)
+            store.lock().raise(&lock, token, now)
         })
     }
 

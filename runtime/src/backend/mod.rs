@@ -47,11 +47,12 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn open_listening(&self, events: Weak<dyn Events>) -> BoxFuture<StoreResult<Arc<dyn Channel>>>;
 }
 
-/// One ordered way to a store: requests take effect in the order in which they were first polled.
+/// One ordered way to a store: requests take effect in the order in which they were first polled, but
+/// that acquires and releases may wait for others of the same moment.
 ///
 /// A channel never comes back once it is closed. Dropping a request's future does not undo the
-/// request: it may or may not take effect, but if it does, then before any later request on the same
-/// channel; releases may wait for others of the same moment. No request takes longer than
+/// request: it may or may not take effect, but if it does, then before any that is made after the drop.
+/// (A release may also take effect later, with those that it waits for.) No request takes longer than
 /// [`answers_within`](Self::answers_within) says.
 pub(crate) trait Channel: fmt::Debug + Send + Sync {
     /// Whether requests have a chance: not after a disconnect, nor when the store fell silent.
@@ -84,13 +85,8 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
     ) -> BoxFuture<StoreResult<Contended>>;
 
     /// Draws the next fencing token for `lock`, if its owner holds it. With `take`, a free lock is
-    /// taken for that lease in the same step. The counter is kept for `keep` after the draw.
-    fn draw(
-        &self,
-        lock: &Lock,
-        take: Option<Duration>,
-        keep: Duration,
-    ) -> BoxFuture<StoreResult<Drawn>>;
+    /// taken for that lease in the same step.
+    fn draw(&self, lock: &Lock, take: Option<Duration>) -> BoxFuture<StoreResult<Drawn>>;
 
     /// Sets the TTLs of locks that their owners still hold, none to a shorter one. One answer each, in
     /// order, of which at least one is an answer; a bad key spoils no other one's.
@@ -110,9 +106,9 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
     /// Who holds `key`, from the store itself.
     fn inspect(&self, key: &Arc<str>) -> BoxFuture<StoreResult<Option<Holder>>>;
 
-    /// Raises the last fencing token of `lock` to `token` at least, if its owner holds it, and keeps
-    /// the counter for `keep`. For a quorum, which settles on one of several tokens.
-    fn raise(&self, _lock: &Lock, _token: u64, _keep: Duration) -> BoxFuture<StoreResult<Drawn>> {
+    /// Raises the last fencing token of `lock` to `token` at least, if its owner holds it. For a
+    /// quorum, which settles on one of several tokens.
+    fn raise(&self, _lock: &Lock, _token: u64) -> BoxFuture<StoreResult<Drawn>> {
         Box::pin(async { Err(no_node()) })
     }
 

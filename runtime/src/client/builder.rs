@@ -61,7 +61,6 @@ impl LockClientBuilder {
             tuning: Tuning {
                 claim: Duration::from_millis(500),
                 hand_off: HandOff { passes: 256, within: Duration::from_millis(20) },
-                keep_fence: Duration::from_secs(24 * 60 * 60),
             },
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
@@ -215,15 +214,6 @@ impl LockClientBuilder {
         self
     }
 
-    /// Sets how long the counter behind a key's fencing tokens is kept after its last use, which is
-    /// also the backward step of the store's clock that tokens survive. At least one minute.
-    ///
-    /// Defaults to 24 hours.
-    pub fn keep_fence(mut self, keep_fence: Duration) -> Self {
-        self.tuning.keep_fence = keep_fence;
-        self
-    }
-
     /// Sets how long one attempt to connect may take.
     ///
     /// Defaults to 1 second.
@@ -303,10 +293,7 @@ impl LockClientBuilder {
     fn check(&self) -> Result<(), LockError> {
         self.defaults.resolve()?;
         let (least, most) = (Duration::from_millis(50), Duration::from_secs(10));
-        let Tuning { claim: given, keep_fence, .. } = self.tuning;
-        if keep_fence < Duration::from_secs(60) {
-            return Err(config(format!("keep_fence is {keep_fence:?}: use at least a minute")));
-        }
+        let given = self.tuning.claim;
         if !(least..=most).contains(&given) {
             return Err(config(format!("claim_lease is {given:?}: use {least:?} to {most:?}")));
         }

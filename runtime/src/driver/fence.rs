@@ -7,7 +7,7 @@ impl Core {
     /// Draws a fencing token for a lock that is ours.
     pub(crate) async fn draw(&self, lock: &Lock) -> StoreResult<u64> {
         let channel = self.channel().await?;
-        match channel.draw(lock, None, self.tuning().keep_fence).await? {
+        match channel.draw(lock, None).await? {
             Drawn::Token(token) => Ok(token),
             Drawn::Gone | Drawn::HeldBy(_) => Err(grant_is_gone()),
         }

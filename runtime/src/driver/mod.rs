@@ -63,8 +63,6 @@ pub(crate) struct Tuning {
     /// How long a grant stands before it is confirmed, and an offer before it is taken.
     pub(crate) claim: Duration,
     pub(crate) hand_off: HandOff,
-    /// How long a fencing counter outlives its last draw.
-    pub(crate) keep_fence: Duration,
 }
 
 /// Everything that the driver acts on.

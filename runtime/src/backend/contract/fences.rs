@@ -4,17 +4,14 @@ use super::*;
 use crate::backend::{Drawn, StoreErrorKind};
 
 on_every_store! {
-    a_counter_that_is_lost_goes_on_from_the_clock,
     a_draw_may_take_a_free_lock,
     only_the_owner_draws,
     tokens_grow_from_hold_to_hold,
     tokens_of_one_key_say_nothing_of_another,
 }
 
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
 async fn token(channel: &dyn Channel, lock: &Lock) -> u64 {
-    match channel.draw(lock, Some(LEASE), DAY).await.unwrap() {
+    match channel.draw(lock, Some(LEASE)).await.unwrap() {
         Drawn::Token(token) => token,
         other => panic!("no token for {lock:?}: {other:?}"),
     }
@@ -36,27 +33,17 @@ async fn tokens_grow_from_hold_to_hold(world: &World) {
     }
 }
 
-async fn a_counter_that_is_lost_goes_on_from_the_clock(world: &World) {
-    let channel = world.channel().await;
-    let ours = lock("k", "ours");
-    let Drawn::Token(last) = channel.draw(&ours, Some(LEASE), SHORT).await.unwrap() else {
-        panic!("no token");
-    };
-    sleep(2 * SHORT).await;
-    assert!(token(&*channel, &ours).await > last);
-}
-
 async fn only_the_owner_draws(world: &World) {
     let channel = world.channel().await;
     let (ours, theirs) = (lock("k", "ours"), lock("k", "theirs"));
-    assert_eq!(channel.draw(&ours, None, DAY).await.unwrap(), Drawn::Gone);
+    assert_eq!(channel.draw(&ours, None).await.unwrap(), Drawn::Gone);
     hold(&*channel, &theirs).await;
     for take in [None, Some(LEASE)] {
-        let drawn = channel.draw(&ours, take, DAY).await.unwrap();
+        let drawn = channel.draw(&ours, take).await.unwrap();
         assert_eq!(drawn, Drawn::HeldBy("theirs".into()));
     }
     world.put_other_type("list");
-    let drawn = channel.draw(&lock("list", "ours"), Some(LEASE), DAY).await;
+    let drawn = channel.draw(&lock("list", "ours"), Some(LEASE)).await;
     assert_eq!(kind_of(drawn), StoreErrorKind::Foreign);
 }
 

@@ -291,15 +291,15 @@ async fn who_cannot_hear_is_not_told_of_a_free_lock(world: &World) {
 async fn a_counter_is_raised_by_the_owner_only_and_never_lowered(world: &World) {
     let channel = world.channel().await;
     let [ours, theirs] = ["ours", "theirs"].map(|owner| lock("k", owner));
-    assert_eq!(channel.raise(&ours, 7, KEEP).await.unwrap(), Drawn::Gone);
-    let Drawn::Token(drawn) = channel.draw(&ours, Some(LEASE), KEEP).await.unwrap() else {
+    assert_eq!(channel.raise(&ours, 7).await.unwrap(), Drawn::Gone);
+    let Drawn::Token(drawn) = channel.draw(&ours, Some(LEASE)).await.unwrap() else {
         panic!("no token");
     };
     let far = drawn + 1_000_000_000_000;
-    let raise = async |lock, token| channel.raise(lock, token, KEEP).await.unwrap();
+    let raise = async |lock, token| channel.raise(lock, token).await.unwrap();
     assert_eq!(raise(&theirs, far).await, Drawn::HeldBy("ours".into()));
     assert_eq!(raise(&ours, far).await, Drawn::Token(far));
-    assert_eq!(raise(&ours, drawn).await, Drawn::Token(far));
-    let next = channel.draw(&ours, None, KEEP).await.unwrap();
+    assert_eq!(raise(&ours, drawn).await, Drawn::Token(drawn));
+    let next = channel.draw(&ours, None).await.unwrap();
     assert_eq!(next, Drawn::Token(far + 1));
 }

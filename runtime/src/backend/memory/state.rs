@@ -19,7 +19,8 @@ pub(crate) struct State {
     /// The contenders of each key in the order of their tickets.
     queues: HashMap<Arc<str>, Vec<Place>>,
     listeners: HashMap<Uuid, Weak<dyn Events>>,
-    fences: HashMap<Arc<str>, Fence>,
+    /// The last fencing token of any key.
+    last_token: u64,
     /// The wall clock at the origin of the store's clock: tokens of a store that is made anew go on
     /// from those of the last one.
     epoch_micros: u64,
@@ -37,12 +38,6 @@ struct Entry {
 pub(crate) enum Value {
     OtherType,
     Text(Arc<str>),
-}
-
-#[derive(Clone)]
-struct Fence {
-    last: u64,
-    expires: Timestamp,
 }
 
 #[derive(Clone)]
@@ -160,7 +155,6 @@ impl State {
         &mut self,
         lock: &Lock,
         take: Option<Duration>,
-        keep: Duration,
         now: Timestamp,
     ) -> StoreResult<Drawn> {
         match (self.value(&lock.key, now), take) {
@@ -171,30 +165,18 @@ impl State {
             (Some((Value::OtherType, _)), _) => return Err(foreign("a value that is no string")),
         }
         let clock = self.epoch_micros + now.as_nanos() / 1_000;
-        let last = self.fences.get(&lock.key).filter(|fence| fence.expires > now);
-        let token = last.map_or(clock, |fence| clock.max(fence.last + 1));
-        self.make_room(now);
-        self.fences.insert(Arc::clone(&lock.key), Fence { last: token, expires: now + keep });
-        Ok(Drawn::Token(token))
+        self.last_token = clock.max(self.last_token + 1);
+        Ok(Drawn::Token(self.last_token))
     }
 
-    pub(crate) fn raise(
-        &mut self,
-        lock: &Lock,
-        token: u64,
-        keep: Duration,
-        now: Timestamp,
-    ) -> StoreResult<Drawn> {
+    pub(crate) fn raise(&mut self, lock: &Lock, token: u64, now: Timestamp) -> StoreResult<Drawn> {
         match self.value(&lock.key, now) {
             None => return Ok(Drawn::Gone),
             Some((Value::Text(holder), _)) if holder == lock.owner => {}
             Some((Value::Text(holder), _)) => return Ok(Drawn::HeldBy(holder)),
             Some((Value::OtherType, _)) => return Err(foreign("a value that is no string")),
         }
-        let last = self.fences.get(&lock.key).filter(|fence| fence.expires > now);
-        let token = last.map_or(token, |fence| token.max(fence.last));
-        self.make_room(now);
-        self.fences.insert(Arc::clone(&lock.key), Fence { last: token, expires: now + keep });
+        self.last_token = token.max(self.last_token);
         Ok(Drawn::Token(token))
     }
 
@@ -364,12 +346,10 @@ impl State {
             places.retain(|place| place.deadline > now);
             !places.is_empty()
         });
-        self.fences.retain(|_, fence| fence.expires > now);
-        let entries = self.values.len() + self.queues.len() + self.fences.len();
+        let entries = self.values.len() + self.queues.len();
         self.until_sweep = entries.max(MIN_SWEEP);
         self.values.shrink_to(2 * self.until_sweep);
         self.queues.shrink_to(2 * self.until_sweep);
-        self.fences.shrink_to(2 * self.until_sweep);
     }
 }
 

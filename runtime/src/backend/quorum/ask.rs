@@ -11,7 +11,7 @@ use crate::backend::{Acquired, BoxFuture, Channel, Contended, Drawn, Lock, Store
 pub(super) enum Ask {
     Acquire,
     Contend { keep: Duration },
-    Draw { keep: Duration },
+    Draw,
 }
 
 /// One node's answer.
@@ -37,7 +37,7 @@ pub(super) fn send(
     let sent = match ask {
         Ask::Acquire => Sent::Acquire(channel.acquire(lock, lease)),
         Ask::Contend { keep } => Sent::Contend(channel.contend(lock, lease, keep)),
-        Ask::Draw { keep } => Sent::Draw(channel.draw(lock, Some(lease), keep)),
+        Ask::Draw => Sent::Draw(channel.draw(lock, Some(lease))),
     };
     async move {
         Ok(match sent {

@@ -80,15 +80,10 @@ impl Channel for QuorumChannel {
         take::contend(self.round(), lock.clone(), lease, keep)
     }
 
-    fn draw(
-        &self,
-        lock: &Lock,
-        take: Option<Duration>,
-        keep: Duration,
-    ) -> BoxFuture<StoreResult<Drawn>> {
+    fn draw(&self, lock: &Lock, take: Option<Duration>) -> BoxFuture<StoreResult<Drawn>> {
         match take {
-            Some(lease) => take::draw(self.round(), lock.clone(), lease, keep),
-            None => draw::draw(self.round(), lock.clone(), keep),
+            Some(lease) => take::draw(self.round(), lock.clone(), lease),
+            None => draw::draw(self.round(), lock.clone()),
         }
     }
 

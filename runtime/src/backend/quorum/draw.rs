@@ -5,7 +5,6 @@
 //! gets a higher one.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::asked::{Asked, Decide, early};
 use super::channel::Round;
@@ -15,7 +14,7 @@ use crate::backend::{
 };
 
 /// Draws a token for a lock that the owner has.
-pub(super) fn draw(round: Round, lock: Lock, keep: Duration) -> BoxFuture<StoreResult<Drawn>> {
+pub(super) fn draw(round: Round, lock: Lock) -> BoxFuture<StoreResult<Drawn>> {
     early(move |mut decide: Decide<Drawn>| async move {
         let ballot = round.quorum.ballots().live(&lock);
         let at_nodes = ballot.map_or(lock, |ballot| ballot.lock.clone());
@@ -27,11 +26,11 @@ pub(super) fn draw(round: Round, lock: Lock, keep: Duration) -> BoxFuture<StoreR
                 continue;
             };
             let (way, lock) = (Arc::clone(way), at_nodes.clone());
-            asked.add(node, async move { way.ask(channel.draw(&lock, None, keep)).await });
+            asked.add(node, async move { way.ask(channel.draw(&lock, None)).await });
         }
         let outcome = tally.collect(&mut asked, round.quorum.majority()).await;
         decide.decide(match outcome {
-            Ok(Drawn::Token(_)) => settle(&round, &at_nodes, tally.tokens, keep).await,
+            Ok(Drawn::Token(_)) => settle(&round, &at_nodes, tally.tokens).await,
             other => other,
         });
         while asked.next().await.is_some() {}
@@ -40,12 +39,7 @@ pub(super) fn draw(round: Round, lock: Lock, keep: Duration) -> BoxFuture<StoreR
 
 /// Makes one token of those that more than half of the nodes drew, and makes sure that no later one
 /// is lower.
-pub(super) async fn settle(
-    round: &Round,
-    at_nodes: &Lock,
-    drawn: Vec<u64>,
-    keep: Duration,
-) -> StoreResult<Drawn> {
+pub(super) async fn settle(round: &Round, at_nodes: &Lock, drawn: Vec<u64>) -> StoreResult<Drawn> {
     let Some(token) = drawn.into_iter().max() else { return Ok(Drawn::Gone) };
     let mut tally = Tally::new(round.ways.len());
     let mut asked = Asked::new();
@@ -55,7 +49,7 @@ pub(super) async fn settle(
             continue;
         };
         let (way, lock) = (Arc::clone(way), at_nodes.clone());
-        asked.add(node, async move { way.ask(channel.raise(&lock, token, keep)).await });
+        asked.add(node, async move { way.ask(channel.raise(&lock, token)).await });
     }
     let outcome = tally.collect(&mut asked, round.quorum.majority()).await?;
     // Who is late may still raise its counter, which does no harm.

@@ -79,18 +79,13 @@ pub(super) fn contend(
 }
 
 /// Takes the lock with a fencing token.
-pub(super) fn draw(
-    round: Round,
-    lock: Lock,
-    lease: Duration,
-    keep: Duration,
-) -> BoxFuture<StoreResult<Drawn>> {
+pub(super) fn draw(round: Round, lock: Lock, lease: Duration) -> BoxFuture<StoreResult<Drawn>> {
     early(move |mut decide: Decide<Drawn>| async move {
-        let mut taking = Taking::begin(&round, &lock, lease, Ask::Draw { keep });
+        let mut taking = Taking::begin(&round, &lock, lease, Ask::Draw);
         let outcome = match taking.verdict().await {
             Verdict::Granted | Verdict::Mine => {
                 let (ballot, drawn) = (Arc::clone(&taking.ballot), taking.drawn.clone());
-                settle(&round, &ballot.lock, drawn, keep).await
+                settle(&round, &ballot.lock, drawn).await
             }
             Verdict::HeldBy { owner, .. } => {
                 taking.give_up();

@@ -4,15 +4,19 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
 use redis::aio::MultiplexedConnection;
+use redis::{Pipeline, RedisError, Value};
 
+use super::acquires::{Acquire, Took};
 use super::batch::renew_by_slot;
 use super::dial::Reader;
+use super::fence::{FenceKey, Mark};
+use super::gather::{Gathered, Gathering, LARGEST_BATCH};
 use super::line::{Line, READING_TIME};
-use super::releases::{self, Releases};
+use super::releases::{self, Release};
 use super::reply;
-use super::request::Request;
+use super::request::{Request, Role};
+use super::server::Server;
 use crate::backend::{
     Acquired, BoxFuture, Channel, Contended, Drawn, Holder, Lock, Released, Renewal, Renewed,
     StoreError, StoreErrorKind, StoreResult,
@@ -22,7 +26,8 @@ use crate::backend::{
 pub(super) struct RedisChannel {
     way: Way,
     hearing: Hearing,
-    releases: Arc<Releases>,
+    acquires: Arc<Gathering<Acquire>>,
+    releases: Arc<Gathering<Release>>,
 }
 
 /// Where requests go.
@@ -51,7 +56,12 @@ impl RedisChannel {
         line: Arc<Line>,
         hearing: Hearing,
     ) -> Self {
-        Self { way: Way { connection, reader, line }, hearing, releases: Arc::default() }
+        Self {
+            way: Way { connection, reader, line },
+            hearing,
+            acquires: Arc::default(),
+            releases: Arc::default(),
+        }
     }
 
     /// Releases again what was released at an earlier master. Nobody waits for it: what fails ends with
@@ -64,7 +74,7 @@ impl RedisChannel {
         }
         let way = self.way.clone();
         tokio::spawn(async move {
-            for locks in locks.chunks(releases::LARGEST_BATCH) {
+            for locks in locks.chunks(LARGEST_BATCH) {
                 if way.release(locks, claim).await.is_err() {
                     // For the next connection, which may be to yet another master.
                     way.line.server().recall.put_back(locks, claim);
@@ -97,6 +107,16 @@ impl RedisChannel {
         Box::pin(releasing)
     }
 
+    fn take(
+        &self,
+        lock: &Lock,
+        lease: Duration,
+        fenced: bool,
+    ) -> impl Future<Output = StoreResult<Took>> + Send + use<> {
+        let acquire = Acquire { lock: lock.clone(), lease, fenced };
+        Arc::clone(&self.acquires).send(self.way.clone(), acquire)
+    }
+
     #[cfg(feature = "sentinel")]
     pub(super) fn shared_line(&self) -> &Arc<Line> {
         &self.way.line
@@ -113,7 +133,26 @@ impl RedisChannel {
 }
 
 impl Way {
-    fn ask<T, R>(
+    pub(super) fn server(&self) -> &Server {
+        self.line.server()
+    }
+
+    pub(super) fn address(&self) -> &str {
+        self.line.address()
+    }
+
+    /// What an error means that the server gave.
+    pub(super) fn failed(&self, error: &RedisError) -> StoreError {
+        self.line.failed(error)
+    }
+
+    /// Sends all of it at the first poll. One reply each, errors among them.
+    pub(super) async fn ask_all(&self, pipeline: &Pipeline, role: Role) -> StoreResult<Vec<Value>> {
+        let _at_work_until_the_answer = self.reader.clone();
+        self.line.exchange_all(&mut self.connection.clone(), pipeline, role).await
+    }
+
+    pub(super) fn ask<T, R>(
         &self,
         request: Request,
         read: R,
@@ -139,9 +178,20 @@ impl Way {
         self.ask(Request::renew(batch), read)
     }
 
-    /// Whether one command may release several locks, as far as is known.
-    pub(super) fn takes_several_locks(&self) -> bool {
-        !self.line.server().is_clustered()
+    fn draw(
+        &self,
+        lock: &Lock,
+        take: Option<Duration>,
+    ) -> impl Future<Output = StoreResult<Drawn>> + Send + use<> {
+        self.ask(Request::draw(lock, self.fence_of(lock), take), reply::drawn)
+    }
+
+    fn fence_of(&self, lock: &Lock) -> FenceKey {
+        if self.server().is_clustered() {
+            FenceKey::in_slot_of(&lock.key)
+        } else {
+            FenceKey::Server
+        }
     }
 
     pub(super) fn release(
@@ -169,8 +219,8 @@ impl Channel for RedisChannel {
     }
 
     fn acquire(&self, lock: &Lock, lease: Duration) -> BoxFuture<StoreResult<Acquired>> {
-        let request = Request::acquire(lock, lease, self.way.line.server());
-        Box::pin(self.way.ask(request, reply::acquired))
+        let took = self.take(lock, lease, false);
+        Box::pin(async move { Ok(took.await?.acquired) })
     }
 
     fn contend(
@@ -187,13 +237,24 @@ impl Channel for RedisChannel {
         Box::pin(self.way.ask(Request::contend(lock, lease, keep, name), reply::contended))
     }
 
-    fn draw(
-        &self,
-        lock: &Lock,
-        take: Option<Duration>,
-        keep: Duration,
-    ) -> BoxFuture<StoreResult<Drawn>> {
-        Box::pin(self.way.ask(Request::draw(lock, take, keep), reply::drawn))
+    fn draw(&self, lock: &Lock, take: Option<Duration>) -> BoxFuture<StoreResult<Drawn>> {
+        let (way, lock) = (self.way.clone(), lock.clone());
+        let Some(lease) = take.filter(|_| Acquire::may_join(&way)) else {
+            return Box::pin(way.draw(&lock, take));
+        };
+        let took = self.take(&lock, lease, true);
+        Box::pin(async move {
+            let Took { acquired, mark } = match took.await {
+                // That it takes one slot a script was found out this very moment.
+                Err(_) if way.server().is_clustered() => return way.draw(&lock, take).await,
+                took => took?,
+            };
+            match (acquired, mark) {
+                (Acquired::HeldBy(owner), _) if owner != lock.owner => Ok(Drawn::HeldBy(owner)),
+                (_, Some(Mark::Token(token))) => Ok(Drawn::Token(token)),
+                (_, Some(Mark::Unready) | None) => way.draw(&lock, None).await,
+            }
+        })
     }
 
     fn renew(&self, batch: &[Renewal]) -> BoxFuture<StoreResult<Vec<Renewed>>> {
@@ -215,8 +276,8 @@ impl Channel for RedisChannel {
     }
 
     fn release(&self, lock: &Lock, claim: Duration) -> BoxFuture<StoreResult<Released>> {
-        let (releases, way) = (Arc::clone(&self.releases), self.way.clone());
-        self.noted(lock, claim, releases.release(way, lock.clone(), claim))
+        let release = Release { lock: lock.clone(), claim };
+        self.noted(lock, claim, Arc::clone(&self.releases).send(self.way.clone(), release))
     }
 
     fn release_in_order(&self, lock: &Lock, claim: Duration) -> BoxFuture<StoreResult<Released>> {
@@ -227,8 +288,9 @@ impl Channel for RedisChannel {
         Box::pin(self.way.ask(Request::inspect(key), reply::holder))
     }
 
-    fn raise(&self, lock: &Lock, token: u64, keep: Duration) -> BoxFuture<StoreResult<Drawn>> {
-        Box::pin(self.way.ask(Request::raise(lock, token, keep), reply::drawn))
+    fn raise(&self, lock: &Lock, token: u64) -> BoxFuture<StoreResult<Drawn>> {
+        let request = Request::raise(lock, self.way.fence_of(lock), token);
+        Box::pin(self.way.ask(request, reply::drawn))
     }
 
     fn wake(&self, key: &Arc<str>, claim: Duration) -> BoxFuture<StoreResult<bool>> {

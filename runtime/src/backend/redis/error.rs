@@ -2,6 +2,7 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use super::fence::FENCE;
 use crate::backend::{StoreError, StoreErrorKind};
 
 /// Says what happened at the server at `address`, and what to do where one can say.
@@ -20,6 +21,7 @@ pub(super) fn explain(error: &RedisError, address: &str) -> StoreError {
                  key or remove the value"
             ),
         ),
+        ("FENCE", _) => return no_token(address),
         ("WRONGPASS", _) | (_, ErrorKind::AuthenticationFailed) => (
             Refused,
             format!(
@@ -75,6 +77,15 @@ pub(super) fn explain(error: &RedisError, address: &str) -> StoreError {
         }
     };
     StoreError::new(kind, message)
+}
+
+/// Something else stands where the counter of the fencing tokens should be.
+pub(super) fn no_token(address: &str) -> StoreError {
+    let message = format!(
+        "redis at {address} gives no fencing token: under the key of its counter, {FENCE}, stands a \
+         value of another type; remove it"
+    );
+    StoreError::new(StoreErrorKind::Refused, message)
 }
 
 /// Whether the connection is of no more use: it is gone, or it leads to a server that must be looked

@@ -1,183 +1,203 @@
-//! Releases that are due at the same moment, sent as one command.
+//! Requests that are due at the same moment, sent together.
 //!
-//! A release alone goes at once. One that comes while another is under way waits until every task
+//! One alone goes at once. One that comes while another of its kind is under way waits until every task
 //! that is ready by now had its turn, and goes with theirs: under load that is most of them, and both
-//! ends have half of the work. A caller that leaves meanwhile takes nothing with it, its lock is
-//! released with the others.
+//! ends have half of the work.
 
-use std::future::Future;
-use std::slice;
+use std::fmt;
+use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
 use super::channel::Way;
-use crate::backend::{Lock, Released, StoreError, StoreErrorKind, StoreResult};
-use crate::join::all;
+use crate::backend::{BoxFuture, StoreError, StoreErrorKind, StoreResult};
 
-/// The releases on one connection.
-#[derive(Debug, Default)]
-pub(super) struct Releases(Mutex<State>);
+/// A request that can be sent with others like it.
+pub(super) trait Gathered: fmt::Debug + Sized + Send + 'static {
+    type Answer: fmt::Debug + Send + 'static;
+
+    /// Whether it is sent also if its caller has left before.
+    const OUTLIVES_ITS_CALLER: bool;
+
+    /// Whether it can be sent with others at all, as far as is known.
+    fn may_join(way: &Way) -> bool;
+
+    /// Whether both can be sent together.
+    fn fits(&self, other: &Self) -> bool;
+
+    /// Sends it at the first poll.
+    fn alone(self, way: &Way) -> impl Future<Output = StoreResult<Self::Answer>> + Send;
+
+    /// Sends all of them at the first poll. One answer each, in order.
+    fn together(
+        requests: Vec<Self>,
+        way: Way,
+    ) -> impl Future<Output = Vec<StoreResult<Self::Answer>>> + Send + 'static;
+}
+
+/// The requests of one kind on one connection.
+#[derive(Debug)]
+pub(super) struct Gathering<R: Gathered>(Mutex<State<R>>);
 
 /// Invariant: where `gathered` is not empty, a [`Sending`] is about to send it, or to give it up.
-#[derive(Debug, Default)]
-struct State {
+#[derive(Debug)]
+struct State<R: Gathered> {
     /// How many were sent and not answered.
     under_way: usize,
-    gathered: Gathered,
+    gathered: Vec<(R, Caller<R>)>,
 }
 
-#[derive(Debug, Default)]
-struct Gathered {
-    locks: Vec<Lock>,
-    callers: Vec<oneshot::Sender<StoreResult<Released>>>,
-    claim: Duration,
-}
+type Caller<R> = oneshot::Sender<StoreResult<<R as Gathered>::Answer>>;
+type Answer<R> = oneshot::Receiver<StoreResult<<R as Gathered>::Answer>>;
 
-/// How a release goes.
-enum Passage {
-    Alone,
+/// How a request goes.
+enum Passage<R: Gathered> {
+    Alone(R),
     /// With others.
-    Gathered(oneshot::Receiver<StoreResult<Released>>),
+    Gathered(Answer<R>),
     /// With others, for whom this caller starts the task that sends them.
-    First(oneshot::Receiver<StoreResult<Released>>),
+    First(Answer<R>),
 }
 
-/// A command under way, as long as it is not dropped.
-struct UnderWay(Arc<Releases>);
+/// Something under way, as long as it is not dropped.
+struct UnderWay<R: Gathered>(Arc<Gathering<R>>);
+
+/// A caller that waits for its answer, and closes its end before this is dropped: from then on its
+/// request is either sent or never will be.
+struct Leaving<'a, R: Gathered>(&'a Gathering<R>);
+
+/// What was gathered and is sent.
+struct Departed<R: Gathered> {
+    callers: Vec<Caller<R>>,
+    first_poll: Poll<Vec<StoreResult<R::Answer>>>,
+    answers: BoxFuture<Vec<StoreResult<R::Answer>>>,
+    _under_way: UnderWay<R>,
+}
 
 /// Who sends what is gathered. Dropped before that, with its runtime, it gives up what is gathered: its
 /// callers hear of it, and nobody joins it any more.
-struct Sending {
-    releases: Arc<Releases>,
+struct Sending<R: Gathered> {
+    gathering: Arc<Gathering<R>>,
     taken: bool,
 }
 
-impl Releases {
-    /// Releases `lock`.
+impl<R: Gathered> Default for Gathering<R> {
+    fn default() -> Self {
+        Self(Mutex::new(State { under_way: 0, gathered: Vec::new() }))
+    }
+}
+
+impl<R: Gathered> Gathering<R> {
+    /// Sends `request`, alone or with others.
     ///
-    /// A drop before the first poll does nothing; later the release may take effect all the same.
-    pub(super) async fn release(
-        self: Arc<Self>,
-        way: Way,
-        lock: Lock,
-        claim: Duration,
-    ) -> StoreResult<Released> {
-        let answer = match self.join(&lock, claim, way.takes_several_locks()) {
-            Passage::Alone => {
-                let _under_way = UnderWay(self);
-                return one(&way, &lock, claim).await;
+    /// A drop before the first poll does nothing; later the request may take effect all the same, and
+    /// if it does then before any that is sent after the drop.
+    pub(super) async fn send(self: Arc<Self>, way: Way, request: R) -> StoreResult<R::Answer> {
+        let passage = self.join(request, R::may_join(&way));
+        // Before the answer, so that it is dropped after it.
+        let _leaving = Leaving(&self);
+        let answer = match passage {
+            Passage::Alone(request) => {
+                let _under_way = UnderWay(Arc::clone(&self));
+                return request.alone(&way).await;
             }
             Passage::Gathered(answer) => answer,
             Passage::First(answer) => {
-                drop(tokio::spawn(Sending { releases: self, taken: false }.send(way)));
+                let sending = Sending { gathering: Arc::clone(&self), taken: false };
+                drop(tokio::spawn(sending.send(way)));
                 answer
             }
         };
         answer.await.unwrap_or_else(|_| Err(runtime_ended()))
     }
 
-    fn join(&self, lock: &Lock, claim: Duration, may_gather: bool) -> Passage {
+    fn join(&self, request: R, may_join: bool) -> Passage<R> {
         let mut state = self.state();
-        let State { under_way, gathered } = &mut *state;
-        let count = gathered.locks.len();
-        if may_gather && count == 0 && *under_way > 0 {
-            return Passage::First(gathered.add(lock, claim));
+        let may_join = may_join && state.gathered.len() < LARGEST_BATCH;
+        let joins = match state.gathered.first() {
+            None => may_join && state.under_way > 0,
+            Some((first, _)) => may_join && first.fits(&request),
+        };
+        if !joins {
+            state.under_way += 1;
+            return Passage::Alone(request);
         }
-        if (1..LARGEST_BATCH).contains(&count) && gathered.claim == claim {
-            return Passage::Gathered(gathered.add(lock, claim));
-        }
-        *under_way += 1;
-        Passage::Alone
+        let (caller, answer) = oneshot::channel();
+        state.gathered.push((request, caller));
+        if state.gathered.len() == 1 { Passage::First(answer) } else { Passage::Gathered(answer) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State<R>> {
         // Each change is whole at any time.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Sending {
+impl<R: Gathered> Sending<R> {
     async fn send(mut self, way: Way) {
         yield_now().await;
-        let Gathered { locks, callers, claim } = self.take();
-        let _under_way = UnderWay(Arc::clone(&self.releases));
-        for (caller, answer) in callers.into_iter().zip(together(&way, locks, claim).await) {
-            // One that left does not need it: what it owes is in the backlog.
+        let departed = poll_fn(|context| Poll::Ready(self.depart(&way, context))).await;
+        let Some(Departed { callers, first_poll, answers, _under_way }) = departed else { return };
+        let answers = match first_poll {
+            Poll::Ready(answers) => answers,
+            Poll::Pending => answers.await,
+        };
+        for (caller, answer) in callers.into_iter().zip(answers) {
+            // One that left does not need it.
             let _ = caller.send(answer);
         }
     }
 
-    fn take(&mut self) -> Gathered {
+    /// Sends what is gathered, under the mutex: so a caller that leaves knows whether its request was
+    /// sent, and can undo it by a later one.
+    fn depart(&mut self, way: &Way, context: &mut Context<'_>) -> Option<Departed<R>> {
         self.taken = true;
-        let mut state = self.releases.state();
+        let mut state = self.gathering.state();
+        let gathered = std::mem::take(&mut state.gathered).into_iter();
+        let wanted = |(_, caller): &(R, Caller<R>)| R::OUTLIVES_ITS_CALLER || !caller.is_closed();
+        let (requests, callers): (Vec<_>, Vec<_>) = gathered.filter(wanted).unzip();
+        if requests.is_empty() {
+            return None;
+        }
         state.under_way += 1;
-        std::mem::take(&mut state.gathered)
+        let mut answers: BoxFuture<_> = Box::pin(R::together(requests, way.clone()));
+        let first_poll = answers.as_mut().poll(context);
+        drop(state);
+        let _under_way = UnderWay(Arc::clone(&self.gathering));
+        Some(Departed { callers, first_poll, answers, _under_way })
     }
 }
 
-impl Drop for Sending {
+impl<R: Gathered> Drop for Sending<R> {
     fn drop(&mut self) {
         // What was gathered since it was taken has a sender of its own.
         if !self.taken {
-            let given_up = std::mem::take(&mut self.releases.state().gathered);
+            let given_up = std::mem::take(&mut self.gathering.state().gathered);
             // Not under the mutex: it wakes the callers.
             drop(given_up);
         }
     }
 }
 
-impl Gathered {
-    fn add(&mut self, lock: &Lock, claim: Duration) -> oneshot::Receiver<StoreResult<Released>> {
-        let (caller, answer) = oneshot::channel();
-        self.locks.push(lock.clone());
-        self.callers.push(caller);
-        self.claim = claim;
-        answer
-    }
-}
-
-impl Drop for UnderWay {
+impl<R: Gathered> Drop for UnderWay<R> {
     fn drop(&mut self) {
         self.0.state().under_way -= 1;
     }
 }
 
-/// Releases one lock by a command of its own, at the first poll.
-pub(super) fn one(
-    way: &Way,
-    lock: &Lock,
-    claim: Duration,
-) -> impl Future<Output = StoreResult<Released>> + Send + use<> {
-    let request = way.release(slice::from_ref(lock), claim);
-    async move { request.await?.pop().ok_or_else(runtime_ended) }
-}
-
-/// Releases all of them in one command. Where the server refuses that for what one of them is, each
-/// goes by itself.
-async fn together(way: &Way, locks: Vec<Lock>, claim: Duration) -> Vec<StoreResult<Released>> {
-    let refused = match way.release(&locks, claim).await {
-        Ok(answers) => return answers.into_iter().map(Ok).collect(),
-        Err(error) if error.kind == StoreErrorKind::Refused => error,
-        Err(error) => return locks.iter().map(|_| Err(error.clone())).collect(),
-    };
-    let alone = locks.iter().map(|lock| Box::pin(one(way, lock, claim))).collect();
-    let known = |answer| match answer {
-        Ok(answer @ (Released::Freed | Released::FreedUntold | Released::Granted { .. })) => {
-            Ok(answer)
-        }
-        // Perhaps it was the refused command that had released it.
-        Ok(_) => Err(refused.clone()),
-        Err(error) => Err(error),
-    };
-    all(alone).await.into_iter().map(known).collect()
+impl<R: Gathered> Drop for Leaving<'_, R> {
+    fn drop(&mut self) {
+        // Waits until what is being sent is sent.
+        drop(self.0.state());
+    }
 }
 
 fn runtime_ended() -> StoreError {
-    StoreError::new(StoreErrorKind::Unavailable, "the release ended unanswered with its runtime")
+    StoreError::new(StoreErrorKind::Unavailable, "the request ended unanswered with its runtime")
 }
 
-/// Keeps the script under a fifth of a millisecond.
+/// Keeps a script under a fifth of a millisecond.
 pub(super) const LARGEST_BATCH: usize = 64;

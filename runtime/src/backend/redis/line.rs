@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::{AsyncPushSender, MultiplexedConnection, SendError};
-use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Value};
+use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, RedisResult, Value};
 use tokio::runtime;
 use tokio::task::unconstrained;
 use tokio::time::timeout;
@@ -168,17 +168,21 @@ impl Line {
     ) -> Result<Value, Failure> {
         self.check()?;
         let endings = self.depart(request.role());
-        let mut under_way = UnderWay { line: self, sent_at: CLOCK.now(), answered: false };
         // Pinned here, so that it is not copied from one future into the next around it.
         let talk = pin!(self.talk(connection, request, manner, endings));
+        self.attend(talk).await?.ok_or_else(|| self.overtaken().into())
+    }
+
+    /// Waits for what the server says.
+    async fn attend<T>(
+        &self,
+        talk: Pin<&mut impl Future<Output = RedisResult<T>>>,
+    ) -> Result<T, Failure> {
+        let mut under_way = UnderWay { line: self, sent_at: CLOCK.now(), answered: false };
         match within(self.server.config.response_timeout, talk).await {
-            Some(Ok(Some(reply))) => {
+            Some(Ok(reply)) => {
                 under_way.answered();
                 Ok(reply)
-            }
-            Some(Ok(None)) => {
-                under_way.answered();
-                Err(self.overtaken().into())
             }
             Some(Err(error)) => {
                 if error.code().is_some() {
@@ -195,6 +199,20 @@ impl Line {
             }
             None => Err(self.silent().into()),
         }
+    }
+
+    /// Sends several commands at once when first polled. One reply each, errors among them.
+    pub(super) async fn exchange_all(
+        &self,
+        connection: &mut MultiplexedConnection,
+        pipeline: &Pipeline,
+        role: Role,
+    ) -> StoreResult<Vec<Value>> {
+        self.check()?;
+        self.depart(role);
+        let talk = unconstrained(connection.send_packed_commands(pipeline, 0, pipeline.len()));
+        let replies = self.attend(pin!(talk)).await;
+        replies.map_err(|failure| failure.error)
     }
 
     pub(super) fn failed(&self, error: &RedisError) -> StoreError {

@@ -20,6 +20,7 @@ use super::{Backend, BoxFuture, Channel, DriverHome, Events, StoreResult};
 use crate::clock::Clock;
 
 mod acknowledging;
+mod acquires;
 mod batch;
 mod channel;
 #[cfg(feature = "cluster")]
@@ -28,6 +29,8 @@ mod config;
 mod connect;
 mod dial;
 mod error;
+mod fence;
+mod gather;
 mod greeting;
 mod line;
 mod news;

@@ -141,16 +141,11 @@ impl Channel for ReplicatedChannel {
         self.and_replicas(self.main.contend(lock, lease, keep), renewal, took)
     }
 
-    fn draw(
-        &self,
-        lock: &Lock,
-        take: Option<Duration>,
-        keep: Duration,
-    ) -> BoxFuture<StoreResult<Drawn>> {
+    fn draw(&self, lock: &Lock, take: Option<Duration>) -> BoxFuture<StoreResult<Drawn>> {
         // A renewal never makes a TTL shorter. The token, too, must not be forgotten.
         let renewal = Renewal { lock: lock.clone(), lease: take.unwrap_or(Duration::ZERO) };
         let took = |answer: &Drawn| matches!(answer, Drawn::Token(_));
-        self.and_replicas(self.main.draw(lock, take, keep), renewal, took)
+        self.and_replicas(self.main.draw(lock, take), renewal, took)
     }
 
     fn renew(&self, batch: &[Renewal]) -> BoxFuture<StoreResult<Vec<Renewed>>> {
@@ -170,10 +165,10 @@ impl Channel for ReplicatedChannel {
         self.main.inspect(key)
     }
 
-    fn raise(&self, lock: &Lock, token: u64, keep: Duration) -> BoxFuture<StoreResult<Drawn>> {
+    fn raise(&self, lock: &Lock, token: u64) -> BoxFuture<StoreResult<Drawn>> {
         let renewal = Renewal { lock: lock.clone(), lease: Duration::ZERO };
         let took = |answer: &Drawn| matches!(answer, Drawn::Token(_));
-        self.and_replicas(self.main.raise(lock, token, keep), renewal, took)
+        self.and_replicas(self.main.raise(lock, token), renewal, took)
     }
 
     fn wake(&self, key: &Arc<str>, claim: Duration) -> BoxFuture<StoreResult<bool>> {

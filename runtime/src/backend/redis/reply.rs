@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use redis::Value;
 
+#[cfg(feature = "cluster")]
+use super::fence::{self, Mark};
 use crate::backend::{
     Acquired, Contended, Drawn, Holder, Released, Renewed, StoreError, StoreErrorKind, StoreResult,
 };
@@ -43,6 +45,20 @@ pub(super) fn drawn(reply: Value, address: &str) -> StoreResult<Drawn> {
         Value::Int(token) if token > 0 => Ok(Drawn::Token(token.unsigned_abs())),
         Value::Nil => Ok(Drawn::Gone),
         other => Err(unexpected(&other, address)),
+    }
+}
+
+/// The answer to a draw that looks at no lock.
+#[cfg(feature = "cluster")]
+pub(super) fn marked(reply: &Value, address: &str) -> StoreResult<u64> {
+    let Value::BulkString(id) = reply else { return Err(unexpected(reply, address)) };
+    match fence::mark(id) {
+        Some(Mark::Token(token)) => Ok(token),
+        Some(Mark::Unready) => Err(StoreError::new(
+            StoreErrorKind::Unavailable,
+            format!("the clock of redis at {address} has stood behind its fencing tokens for long"),
+        )),
+        None => Err(unexpected(reply, address)),
     }
 }
 
@@ -137,7 +153,7 @@ fn foreign(address: &str) -> StoreError {
     )
 }
 
-fn unexpected(reply: &Value, address: &str) -> StoreError {
+pub(super) fn unexpected(reply: &Value, address: &str) -> StoreError {
     StoreError::new(
         StoreErrorKind::Unavailable,
         format!("redis at {address} sent a reply that no lock script gives: {reply:?}"),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::{Arg, Cmd, RedisError};
 
 use super::error;
+use super::fence::{self, FenceKey};
 use super::script::{self, Script};
 use super::server::Server;
 use super::slot::SideKey;
@@ -40,15 +41,21 @@ enum Form {
 impl Request {
     pub(super) fn acquire(lock: &Lock, lease: Duration, server: &Server) -> Self {
         if server.sets_and_gets() {
-            let mut command = Cmd::with_capacity(7, 64 + lock.key.len() + lock.owner.len());
-            command.arg("SET").arg(&*lock.key).arg(&*lock.owner);
-            command.arg("NX").arg("GET").arg("PX").arg(millis(lease));
+            let command = Self::set(lock, lease);
             Self { command, role: Role::Takes, form: Form::OneCommand }
         } else {
             let mut command = script::ACQUIRE.call(1);
             command.arg(&*lock.key).arg(&*lock.owner).arg(millis(lease));
             Self { command, role: Role::Takes, form: Form::Script(&script::ACQUIRE) }
         }
+    }
+
+    /// Takes a lock and names its owner.
+    pub(super) fn set(lock: &Lock, lease: Duration) -> Cmd {
+        let mut command = Cmd::with_capacity(7, 64 + lock.key.len() + lock.owner.len());
+        command.arg("SET").arg(&*lock.key).arg(&*lock.owner);
+        command.arg("NX").arg("GET").arg("PX").arg(millis(lease));
+        command
     }
 
     /// With an empty `channel` for a contender that cannot hear.
@@ -59,10 +66,9 @@ impl Request {
         Self { command, role: Role::Takes, form: Form::Script(&script::CONTEND) }
     }
 
-    pub(super) fn draw(lock: &Lock, take: Option<Duration>, keep: Duration) -> Self {
+    pub(super) fn draw(lock: &Lock, fence: FenceKey, take: Option<Duration>) -> Self {
         let mut command = script::DRAW.call(2);
-        command.arg(&*lock.key).arg(SideKey::fence(&lock.key)).arg(&*lock.owner);
-        command.arg(take.map_or(0, millis)).arg(millis(keep));
+        command.arg(&*lock.key).arg(fence).arg(&*lock.owner).arg(take.map_or(0, millis));
         let role = if take.is_some() { Role::Takes } else { Role::Harmless };
         Self { command, role, form: Form::Script(&script::DRAW) }
     }
@@ -91,10 +97,9 @@ impl Request {
         Self { command, role: Role::Ends, form: Form::Script(&script::RELEASE) }
     }
 
-    pub(super) fn raise(lock: &Lock, token: u64, keep: Duration) -> Self {
+    pub(super) fn raise(lock: &Lock, fence: FenceKey, token: u64) -> Self {
         let mut command = script::RAISE.call(2);
-        command.arg(&*lock.key).arg(SideKey::fence(&lock.key)).arg(&*lock.owner);
-        command.arg(token).arg(millis(keep));
+        command.arg(&*lock.key).arg(fence).arg(&*lock.owner).arg(token);
         Self { command, role: Role::Harmless, form: Form::Script(&script::RAISE) }
     }
 
@@ -124,10 +129,8 @@ impl Request {
 
     /// Draws a token without a look at the lock.
     #[cfg(feature = "cluster")]
-    pub(super) fn draw_alone(key: &str, keep: Duration) -> Self {
-        let mut command = script::DRAW_ALONE.call(1);
-        command.arg(SideKey::fence(key)).arg(millis(keep));
-        Self { command, role: Role::Harmless, form: Form::Script(&script::DRAW_ALONE) }
+    pub(super) fn draw_alone(fence: FenceKey) -> Self {
+        Self { command: fence::draw_or_create(fence), role: Role::Harmless, form: Form::Plain }
     }
 
     /// Releases without a look at the queue.

@@ -41,8 +41,6 @@ scripts! {
 
 // Not loaded beforehand: none of them minds its turn among the requests.
 #[cfg(feature = "cluster")]
-script! { DRAW_ALONE = "lua/draw_alone.lua" }
-#[cfg(feature = "cluster")]
 script! { RELEASE_ALONE = "lua/release_alone.lua" }
 #[cfg(feature = "cluster")]
 script! { RENEW_TOGETHER = "lua/renew_together.lua" }
@@ -86,7 +84,7 @@ mod tests {
     fn every_script_begins_with_its_keys_arguments_and_returns() {
         let all = ALL.iter().copied();
         #[cfg(feature = "cluster")]
-        let all = all.chain([&DRAW_ALONE, &RELEASE_ALONE, &RENEW_TOGETHER]);
+        let all = all.chain([&RELEASE_ALONE, &RENEW_TOGETHER]);
         for script in all {
             let header: String =
                 script.text.lines().take_while(|line| line.starts_with("--")).collect();

@@ -22,6 +22,8 @@ pub(super) struct Server {
     /// Whether the server is older than Redis 7, as far as is known. Orders nothing: whoever reads it
     /// too early asks in words that the server does not know, and is told so.
     old: AtomicBool,
+    /// Whether it says itself that it is not. As above.
+    says_new: AtomicBool,
     /// Set once the server turned out to take one hash slot a script.
     clustered: OnceLock<()>,
     /// The latest epoch of a server that was found. Orders nothing: whoever reads it too early is
@@ -47,6 +49,7 @@ impl Server {
             config,
             version: Mutex::default(),
             old: AtomicBool::new(false),
+            says_new: AtomicBool::new(false),
             clustered: OnceLock::new(),
             newest: AtomicU64::new(0),
             asked_for_eviction: OnceLock::new(),
@@ -65,6 +68,7 @@ impl Server {
         if *version != greeting.version {
             version.clone_from(&greeting.version);
             self.old.store(greeting.is_old, Ordering::Relaxed);
+            self.says_new.store(!greeting.is_old, Ordering::Relaxed);
         }
     }
 
@@ -73,8 +77,14 @@ impl Server {
         !self.old.load(Ordering::Relaxed)
     }
 
+    /// The same, by what it says itself and nothing has disproved.
+    pub(super) fn surely_sets_and_gets(&self) -> bool {
+        self.says_new.load(Ordering::Relaxed)
+    }
+
     pub(super) fn mark_old(&self) {
         self.old.store(true, Ordering::Relaxed);
+        self.says_new.store(false, Ordering::Relaxed);
     }
 
     /// Whether the keys of one script must share a slot, as far as is known.

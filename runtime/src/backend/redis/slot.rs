@@ -21,11 +21,6 @@ impl<'a> SideKey<'a> {
         Self { lock, name: "queue" }
     }
 
-    /// The last fencing token.
-    pub(super) const fn fence(lock: &'a str) -> Self {
-        Self { lock, name: "fence" }
-    }
-
     /// The contenders' deadlines and channels.
     pub(super) const fn waiters(lock: &'a str) -> Self {
         Self { lock, name: "waiters" }
@@ -95,7 +90,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 }
 
 /// For each slot the smallest number whose decimal digits hash to it. Most programs never need it.
-static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
+pub(super) static NUMBERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
     let mut numbers = vec![None; usize::from(SLOTS)];
     let mut missing = numbers.len();
     let mut number = 0_u32;

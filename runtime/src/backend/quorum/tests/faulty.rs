@@ -243,13 +243,8 @@ impl Channel for FaultyChannel {
         self.through(What::Take, self.inner.contend(lock, lease, keep))
     }
 
-    fn draw(
-        &self,
-        lock: &Lock,
-        take: Option<Duration>,
-        keep: Duration,
-    ) -> BoxFuture<StoreResult<Drawn>> {
-        self.through(What::Take, self.inner.draw(lock, take, keep))
+    fn draw(&self, lock: &Lock, take: Option<Duration>) -> BoxFuture<StoreResult<Drawn>> {
+        self.through(What::Take, self.inner.draw(lock, take))
     }
 
     fn renew(&self, batch: &[Renewal]) -> BoxFuture<StoreResult<Vec<Renewed>>> {
@@ -264,8 +259,8 @@ impl Channel for FaultyChannel {
         self.through(What::Other, self.inner.inspect(key))
     }
 
-    fn raise(&self, lock: &Lock, token: u64, keep: Duration) -> BoxFuture<StoreResult<Drawn>> {
-        self.through(What::Other, self.inner.raise(lock, token, keep))
+    fn raise(&self, lock: &Lock, token: u64) -> BoxFuture<StoreResult<Drawn>> {
+        self.through(What::Other, self.inner.raise(lock, token))
     }
 
     fn wake(&self, key: &Arc<str>, claim: Duration) -> BoxFuture<StoreResult<bool>> {

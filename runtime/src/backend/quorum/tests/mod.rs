@@ -347,21 +347,21 @@ async fn tokens_grow_from_majority_to_majority() {
     // One whose clock is far ahead.
     let far = lock("k", "far");
     let alone = nodes[0].backend().open().await.unwrap();
-    let Drawn::Token(drawn) = alone.draw(&far, Some(LEASE), LEASE).await.unwrap() else {
+    let Drawn::Token(drawn) = alone.draw(&far, Some(LEASE)).await.unwrap() else {
         panic!("no token");
     };
     let ahead = drawn + 1_000_000_000;
-    alone.raise(&far, ahead, LEASE).await.unwrap();
+    alone.raise(&far, ahead).await.unwrap();
     alone.release(&far, CLAIM).await.unwrap();
     let mut last = 0;
     for (round, down) in [2, 0, 1, 0, 2].into_iter().enumerate() {
         nodes[down].cut(true);
         let (channel, ours) = (channel(&quorum).await, lock("k", &format!("owner {round}")));
-        let Drawn::Token(token) = channel.draw(&ours, Some(LEASE), LEASE).await.unwrap() else {
+        let Drawn::Token(token) = channel.draw(&ours, Some(LEASE)).await.unwrap() else {
             panic!("no token");
         };
         assert!(token > ahead && token > last, "{token} after {last}");
-        let Drawn::Token(again) = channel.draw(&ours, None, LEASE).await.unwrap() else {
+        let Drawn::Token(again) = channel.draw(&ours, None).await.unwrap() else {
             panic!("no token");
         };
         assert!(again > token);
@@ -378,7 +378,7 @@ async fn a_token_that_no_majority_noted_is_not_handed_out() {
     nodes[..2].iter().for_each(|node| {
         node.fates(|what| if what == What::Other { Fate::LOST } else { Fate::PROMPT });
     });
-    let drawn = channel.draw(&lock("k", "a"), Some(LEASE), LEASE).await;
+    let drawn = channel.draw(&lock("k", "a"), Some(LEASE)).await;
     assert_eq!(drawn.unwrap_err().kind, StoreErrorKind::Unavailable);
 }
 

@@ -14,6 +14,7 @@ use super::renew;
 use super::replicas;
 use super::way::{Trouble, Way};
 use crate::backend::redis::channel::{Hearing, RedisChannel, not_listening};
+use crate::backend::redis::fence::FenceKey;
 use crate::backend::redis::line::within;
 use crate::backend::redis::reply;
 use crate::backend::redis::request::{Request, Role};
@@ -111,19 +112,14 @@ impl Way {
         }
     }
 
-    async fn draw(
-        &self,
-        lock: &Lock,
-        take: Option<Duration>,
-        keep: Duration,
-    ) -> Result<Drawn, Trouble> {
-        let request = Request::draw(lock, take, keep);
+    async fn draw(&self, lock: &Lock, take: Option<Duration>) -> Result<Drawn, Trouble> {
+        let request = Request::draw(lock, FenceKey::in_slot_of(&lock.key), take);
         let departure = self.nodes.endings.depart(&lock.owner, request.role());
         match self.ask(slot(lock.key.as_bytes()), &request, departure).await {
             Ok((reply, address)) => Ok(reply::drawn(reply, &address)?),
             Err(Trouble::Split(_)) => {
                 let departure = departure.out_of_turn();
-                self.in_time(self.draw_alone(lock, take, keep, departure)).await
+                self.in_time(self.draw_alone(lock, take, departure)).await
             }
             Err(trouble) => Err(trouble),
         }
@@ -135,7 +131,6 @@ impl Way {
         &self,
         lock: &Lock,
         take: Option<Duration>,
-        keep: Duration,
         departure: Departure<'_>,
     ) -> Result<Drawn, Trouble> {
         if let Some(lease) = take
@@ -144,9 +139,10 @@ impl Way {
         {
             return Ok(Drawn::HeldBy(owner));
         }
-        let request = Request::draw_alone(&lock.key, keep);
-        let (reply, address) = self.ask(slot(lock.key.as_bytes()), &request, departure).await?;
-        let drawn = reply::drawn(reply, &address)?;
+        let slot = slot(lock.key.as_bytes());
+        let request = Request::draw_alone(FenceKey::Slot(slot));
+        let (reply, address) = self.ask(slot, &request, departure).await?;
+        let drawn = Drawn::Token(reply::marked(&reply, &address)?);
         Ok(match self.inspect(&lock.key).await? {
             None => Drawn::Gone,
             Some(holder) if holder.owner == lock.owner => drawn,
@@ -235,14 +231,9 @@ impl Channel for ClusterChannel {
         Box::pin(async move { Ok(way.contend(&lock, lease, keep).await?) })
     }
 
-    fn draw(
-        &self,
-        lock: &Lock,
-        take: Option<Duration>,
-        keep: Duration,
-    ) -> BoxFuture<StoreResult<Drawn>> {
+    fn draw(&self, lock: &Lock, take: Option<Duration>) -> BoxFuture<StoreResult<Drawn>> {
         let (way, lock) = (self.0.clone(), lock.clone());
-        Box::pin(async move { Ok(way.draw(&lock, take, keep).await?) })
+        Box::pin(async move { Ok(way.draw(&lock, take).await?) })
     }
 
     fn renew(&self, batch: &[Renewal]) -> BoxFuture<StoreResult<Vec<Renewed>>> {
@@ -260,8 +251,9 @@ impl Channel for ClusterChannel {
         Box::pin(async move { Ok(way.inspect(&key).await?) })
     }
 
-    fn raise(&self, lock: &Lock, token: u64, keep: Duration) -> BoxFuture<StoreResult<Drawn>> {
-        let (way, request) = (self.0.clone(), Request::raise(lock, token, keep));
+    fn raise(&self, lock: &Lock, token: u64) -> BoxFuture<StoreResult<Drawn>> {
+        let (way, request) =
+            (self.0.clone(), Request::raise(lock, FenceKey::in_slot_of(&lock.key), token));
         let slot = slot(lock.key.as_bytes());
         Box::pin(async move {
             let departure = way.nodes.endings.depart("", request.role());

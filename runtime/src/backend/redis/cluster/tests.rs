@@ -62,7 +62,7 @@ fn slots_and_side_keys_are_those_of_the_server() {
         let keyslot = |key: &str| node.run::<u16>(&["CLUSTER", "KEYSLOT", key]);
         let ours = slot(key.as_bytes());
         assert_eq!(keyslot(key), ours, "{key:?}");
-        for side in [SideKey::queue(key), SideKey::waiters(key), SideKey::fence(key)] {
+        for side in [SideKey::queue(key), SideKey::waiters(key)] {
             assert_eq!(keyslot(&side.text()), ours, "{side:?}");
         }
         assert_eq!(keyslot(&shard_channel(ours, "distlock:x")), ours, "{key:?}");

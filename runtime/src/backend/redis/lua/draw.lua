@@ -1,20 +1,16 @@
 -- Draws the next fencing token for the owner of a lock, who may take the lock by it if it is free.
 --
--- A token is the server's clock in microseconds, or one more than the last token if that is higher:
--- so tokens grow while the counter is there, whatever the clock does, and when the counter is gone
--- they still grow as long as the clock is not behind the last one. (A hybrid logical clock; 53 bits,
--- which a Lua number holds, last until the year 2255.)
---
 -- KEYS[1]  lock      string: the owner
--- KEYS[2]  fence     string: the last token drawn for this lock
+-- KEYS[2]  fence     stream, always empty: its last identifier is the last token
 -- ARGV[1]  owner
 -- ARGV[2]  lease_ms  TTL of the lock if it is free, 0 to leave it so
--- ARGV[3]  keep_ms   how long the counter outlives the last draw
 --
 -- Returns the token, or if the lock is not the owner's: who holds it, nil if nobody does.
 
+local PER_MILLI = 2048
+
 local lock, fence = KEYS[1], KEYS[2]
-local owner, lease_ms, keep_ms = ARGV[1], ARGV[2], ARGV[3]
+local owner, lease_ms = ARGV[1], ARGV[2]
 
 local taken = lease_ms ~= '0' and redis.call('SET', lock, owner, 'NX', 'PX', lease_ms)
 if not taken then
@@ -25,11 +21,28 @@ if not taken then
   end
 end
 
-local time = redis.call('TIME')
-local token = time[1] * 1000000 + time[2]
-local last = redis.call('SET', fence, string.format('%.0f', token), 'PX', keep_ms, 'GET')
-if last and tonumber(last) >= token then
-  token = tonumber(last) + 1
-  redis.call('SET', fence, string.format('%.0f', token), 'PX', keep_ms)
+local id = redis.pcall('XADD', fence, 'NOMKSTREAM', 'MAXLEN', 0, '*', '', '')
+if type(id) == 'table' then
+  -- Another type where the counter should be is not the lock's fault.
+  return string.sub(id.err, 1, 9) == 'WRONGTYPE' and redis.error_reply('FENCE ' .. id.err) or id
 end
-return token
+local ms, number
+if id then
+  ms, number = string.match(id, '^(%d+)-(%d+)$')
+  ms, number = tonumber(ms), tonumber(number)
+else
+  -- There is none, or none any more, perhaps since this very millisecond: so it begins with the next one,
+  -- and with two numbers a microsecond, of which a draw takes one.
+  local time = redis.call('TIME')
+  ms = time[1] * 1000 + math.floor(time[2] / 1000) + 1
+  number = time[2] % 1000 * 2
+end
+if number >= PER_MILLI then
+  -- The clock has stood still, or behind, for long: on to where the numbers are few again.
+  ms, number = ms + math.floor(number / PER_MILLI), number % PER_MILLI
+  id = false
+end
+if not id then
+  redis.call('XADD', fence, 'MAXLEN', 0, string.format('%.0f-%.0f', ms, number), '', '')
+end
+return ms * PER_MILLI + number

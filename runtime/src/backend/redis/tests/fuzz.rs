@@ -127,7 +127,7 @@ proptest! {
         one in "[{}a5:]{1,8}|\\PC{1,6}",
         other in "[{}a5:]{1,8}|\\PC{1,6}",
     ) {
-        let sides = |key| [SideKey::queue(key), SideKey::waiters(key), SideKey::fence(key)];
+        let sides = |key| [SideKey::queue(key), SideKey::waiters(key)];
         for side in sides(&one) {
             prop_assert_eq!(slot(side.text().as_bytes()), slot(one.as_bytes()));
             for alien in sides(&other) {

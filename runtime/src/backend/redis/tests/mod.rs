@@ -9,8 +9,10 @@ use crate::backend::contract::{
 };
 use crate::backend::{Acquired, Contended, Drawn, Released, Renewal, Renewed, StoreErrorKind};
 
+mod acquires;
 mod cluster;
 mod faults;
+mod fences;
 mod fuzz;
 mod old;
 mod releases;

@@ -75,14 +75,14 @@ async fn the_documented_rights_are_enough() {
         assert!(matches!(contender.contend(&second).await, Contended::Queued { .. }));
         let renewal = Renewal { lock: first.clone(), lease: LEASE };
         assert_eq!(contender.channel().renew(&[renewal]).await.unwrap(), [Renewed::Renewed]);
-        let drawn = contender.channel().draw(&first, None, KEEP).await.unwrap();
+        let drawn = contender.channel().draw(&first, None).await.unwrap();
         assert!(matches!(drawn, Drawn::Token(_)), "{drawn:?}");
         assert!(contender.channel().inspect(&first.key).await.unwrap().is_some());
         let released = contender.channel().release(&first, CLAIM).await.unwrap();
         assert_eq!(released, granted_to(&second));
         contender.hears(Heard::granted(&second)).await;
         contender.channel().release(&second, CLAIM).await.unwrap();
-        let drawn = contender.channel().draw(&first, Some(LEASE), KEEP).await.unwrap();
+        let drawn = contender.channel().draw(&first, Some(LEASE)).await.unwrap();
         assert!(matches!(drawn, Drawn::Token(_)), "{drawn:?}");
         contender.channel().release(&first, CLAIM).await.unwrap();
     }
@@ -118,7 +118,8 @@ async fn everything(server: &RedisServer, backend: &RedisBackend) -> StoreResult
     let channel = backend.open_listening(weak).await?;
     let [first, second, third] = ["first", "second", "third"].map(|owner| lock("stock:7", owner));
     channel.acquire(&first, LEASE).await?;
-    channel.draw(&first, None, KEEP).await?;
+    channel.draw(&first, None).await?;
+    channel.draw(&lock("stock:8", "first"), Some(LEASE)).await?;
     channel.contend(&second, LEASE, KEEP).await?;
     channel.contend(&third, LEASE, KEEP).await?;
     channel.renew(&[Renewal { lock: first.clone(), lease: LEASE }]).await?;

@@ -1,0 +1,72 @@
+//! Acquires that are due at the same moment.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use super::*;
+use crate::join::all;
+
+#[tokio::test]
+async fn acquires_of_one_moment_share_a_pipeline() {
+    let server = RedisServer::start();
+    let channel = server.backend().open().await.unwrap();
+    let locks: Vec<_> = (0..20).map(|i| lock(&format!("stock:{i}"), "ours")).collect();
+    server.run::<()>(&["SET", "stock:7", "theirs", "PX", "60000"]);
+    server.run::<()>(&["LPUSH", "stock:8", "a list"]);
+
+    let answers = all(locks.iter().map(|lock| channel.acquire(lock, LEASE)).collect()).await;
+
+    for (index, answer) in answers.into_iter().enumerate() {
+        match index {
+            7 => assert_eq!(answer.unwrap(), Acquired::HeldBy("theirs".into())),
+            8 => assert_eq!(kind_of(answer), StoreErrorKind::Foreign),
+            _ => assert_eq!(answer.unwrap(), Acquired::Granted),
+        }
+    }
+    assert_eq!(server.run::<String>(&["GET", "stock:19"]), "ours");
+}
+
+/// The one that leaves may be the one that started the others' pipeline. Its release finds nothing, so
+/// the acquire must not come after it.
+#[tokio::test]
+async fn an_acquire_that_is_dropped_is_sent_before_its_release_or_never() {
+    let server = RedisServer::start();
+    let channel = server.backend().open().await.unwrap();
+    let locks: Vec<_> = (0..4).map(|i| lock(&format!("stock:{i}"), "ours")).collect();
+    for leaving in 0..locks.len() {
+        let mut acquires: Vec<_> = locks.iter().map(|lock| channel.acquire(lock, LEASE)).collect();
+        poll_fn(|context| {
+            assert!(acquires.iter_mut().all(|acquire| acquire.as_mut().poll(context).is_pending()));
+            Poll::Ready(())
+        })
+        .await;
+
+        drop(acquires.remove(leaving));
+        channel.release_in_order(&locks[leaving], CLAIM).await.unwrap();
+
+        for answer in all(acquires).await {
+            assert_eq!(answer.unwrap(), Acquired::Granted);
+        }
+        // What comes later on the channel is answered later.
+        assert_eq!(channel.inspect(&locks[leaving].key).await.unwrap(), None, "{leaving}");
+        for lock in &locks {
+            channel.release(lock, CLAIM).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_without_rights_spoils_no_other_acquire() {
+    let server = RedisServer::start();
+    let rules = ["+@all", "~mine:*", "~distlock:*", "&*"];
+    let channel = server.backend_as("app", &rules).open().await.unwrap();
+    let keys = ["mine:0", "mine:1", "theirs", "mine:2"];
+    let locks = keys.map(|key| lock(key, "ours"));
+
+    let answers = all(locks.iter().map(|lock| channel.acquire(lock, LEASE)).collect()).await;
+
+    let kinds = answers.into_iter().map(|answer| answer.map_err(|error| error.kind));
+    let granted = || Ok(Acquired::Granted);
+    let expected = [granted(), granted(), Err(StoreErrorKind::Refused), granted()];
+    assert_eq!(kinds.collect::<Vec<_>>(), expected);
+}
