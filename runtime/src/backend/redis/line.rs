@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -20,11 +20,11 @@ use super::error;
 use super::error::Redirect;
 use super::news;
 use super::place::Found;
+use super::pulse::{Pulse, READING_TIME};
 use super::request::{Request, Role};
 use super::runtimes::Runtimes;
 use super::server::Server;
 use crate::backend::{Events, StoreError, StoreErrorKind, StoreResult};
-use crate::clock::{Clock, Timestamp};
 
 /// What a connection's channel and its reading task know of each other.
 pub(super) struct Line {
@@ -37,7 +37,7 @@ pub(super) struct Line {
     duty: Duty,
     /// Why it is of no more use; set once.
     closed: OnceLock<String>,
-    pulse: Mutex<Pulse>,
+    pulse: Arc<Pulse>,
 }
 
 /// What a connection is for, and so whom its end concerns.
@@ -72,22 +72,11 @@ pub(super) struct Failure {
     pub(super) is_split: bool,
 }
 
-struct Pulse {
-    /// Requests that ended without a reply since the last one that got one.
-    unanswered: u32,
-    /// How long such requests have waited; what several waited at once counts once.
-    silence: Duration,
-    /// Up to when `silence` is counted.
-    counted: Timestamp,
-    /// Requests so far that end holds and places.
-    endings: u64,
-}
-
 /// A request under way. Dropped without a reply it adds to the silence, whoever lost patience: so a
 /// dead connection is found out also where no call waits as long as the response time-out.
 struct UnderWay<'a> {
     line: &'a Line,
-    sent_at: Timestamp,
+    number: u64,
     answered: bool,
 }
 
@@ -96,10 +85,9 @@ pub(super) struct Ear(pub(super) Arc<Line>);
 
 impl Line {
     pub(super) fn new(server: Arc<Server>, found: &Found, duty: Duty) -> Self {
-        let pulse =
-            Pulse { unanswered: 0, silence: Duration::ZERO, counted: Timestamp::NOW, endings: 0 };
+        let pulse = Pulse::new(server.config.response_timeout);
         let (address, epoch) = (Arc::clone(&found.address), found.epoch);
-        Self { server, address, epoch, duty, closed: OnceLock::new(), pulse: Mutex::new(pulse) }
+        Self { server, address, epoch, duty, closed: OnceLock::new(), pulse }
     }
 
     pub(super) fn address(&self) -> &str {
@@ -167,7 +155,7 @@ impl Line {
         manner: Manner,
     ) -> Result<Value, Failure> {
         self.check()?;
-        let endings = self.depart(request.role());
+        let endings = self.pulse.depart(request.role());
         // Pinned here, so that it is not copied from one future into the next around it.
         let talk = pin!(self.talk(connection, request, manner, endings));
         self.attend(talk).await?.ok_or_else(|| self.overtaken().into())
@@ -178,8 +166,8 @@ impl Line {
         &self,
         talk: Pin<&mut impl Future<Output = RedisResult<T>>>,
     ) -> Result<T, Failure> {
-        let mut under_way = UnderWay { line: self, sent_at: CLOCK.now(), answered: false };
-        match within(self.server.config.response_timeout, talk).await {
+        let mut under_way = UnderWay { line: self, number: self.pulse.begin(), answered: false };
+        match self.pulse.within(under_way.number, talk).await {
             Some(Ok(reply)) => {
                 under_way.answered();
                 Ok(reply)
@@ -209,7 +197,7 @@ impl Line {
         role: Role,
     ) -> StoreResult<Vec<Value>> {
         self.check()?;
-        self.depart(role);
+        self.pulse.depart(role);
         let talk = unconstrained(connection.send_packed_commands(pipeline, 0, pipeline.len()));
         let replies = self.attend(pin!(talk)).await;
         replies.map_err(|failure| failure.error)
@@ -259,9 +247,10 @@ impl Line {
     ) -> RedisResult<Option<Value>> {
         let mut repeat = pin!(unconstrained(say(connection, again, manner)));
         let first_poll = poll_fn(|context| {
-            let pulse = self.pulse();
-            let late = role == Role::Takes && pulse.endings != endings;
-            Poll::Ready((!late).then(|| repeat.as_mut().poll(context)))
+            Poll::Ready(match role {
+                Role::Takes => self.pulse.send_in_turn(endings, repeat.as_mut(), context),
+                Role::Ends | Role::Harmless => Some(repeat.as_mut().poll(context)),
+            })
         });
         let reply = match first_poll.await {
             None => return Ok(None),
@@ -269,14 +258,6 @@ impl Line {
             Some(Poll::Pending) => repeat.await,
         };
         reply.and_then(without_error).map(Some)
-    }
-
-    fn depart(&self, role: Role) -> u64 {
-        let mut pulse = self.pulse();
-        if role == Role::Ends {
-            pulse.endings += 1;
-        }
-        pulse.endings
     }
 
     fn silent(&self) -> StoreError {
@@ -320,39 +301,19 @@ impl Line {
             }
         }
     }
-
-    fn pulse(&self) -> MutexGuard<'_, Pulse> {
-        // Counters: whole at any time.
-        self.pulse.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl UnderWay<'_> {
     fn answered(&mut self) {
         self.answered = true;
-        let mut pulse = self.line.pulse();
-        pulse.unanswered = 0;
-        pulse.silence = Duration::ZERO;
-        pulse.counted = CLOCK.now();
+        self.line.pulse.answered(self.number);
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        if self.answered {
-            return;
-        }
-        let now = CLOCK.now();
-        let limit = self.line.server.config.response_timeout;
-        let mut pulse = self.line.pulse();
-        pulse.unanswered += 1;
-        let begun_at = self.sent_at.max(pulse.counted);
-        pulse.silence += now.since(begun_at);
-        pulse.counted = now;
-        let is_dead = pulse.unanswered >= UNANSWERED_TO_CLOSE && pulse.silence >= limit;
-        drop(pulse);
-        if is_dead {
-            let address = &self.line.address;
+        if !self.answered && self.line.pulse.given_up(self.number) {
+            let (address, limit) = (&self.line.address, self.line.server.config.response_timeout);
             self.line.close(&format!("redis at {address} did not answer for {limit:?}"));
         }
     }
@@ -450,8 +411,3 @@ fn without_error(reply: Value) -> RedisResult<Value> {
         reply => Ok(reply),
     }
 }
-
-/// How long a reply may lie unread before it counts as late.
-pub(super) const READING_TIME: Duration = Duration::from_millis(2);
-const UNANSWERED_TO_CLOSE: u32 = 2;
-const CLOCK: Clock = Clock::Boot;

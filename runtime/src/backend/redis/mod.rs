@@ -35,6 +35,7 @@ mod greeting;
 mod line;
 mod news;
 mod place;
+mod pulse;
 #[cfg(feature = "sentinel")]
 mod recall;
 mod releases;
