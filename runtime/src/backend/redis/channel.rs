@@ -12,7 +12,8 @@ use super::batch::renew_by_slot;
 use super::dial::Reader;
 use super::fence::{FenceKey, Mark};
 use super::gather::{Gathered, Gathering, LARGEST_BATCH};
-use super::line::{Line, READING_TIME};
+use super::line::Line;
+use super::pulse::READING_TIME;
 use super::releases::{self, Release};
 use super::reply;
 use super::request::{Request, Role};
@@ -105,16 +106,6 @@ impl RedisChannel {
         }
         let _ = (lock, claim);
         Box::pin(releasing)
-    }
-
-    fn take(
-        &self,
-        lock: &Lock,
-        lease: Duration,
-        fenced: bool,
-    ) -> impl Future<Output = StoreResult<Took>> + Send + use<> {
-        let acquire = Acquire { lock: lock.clone(), lease, fenced };
-        Arc::clone(&self.acquires).send(self.way.clone(), acquire)
     }
 
     #[cfg(feature = "sentinel")]
@@ -219,8 +210,9 @@ impl Channel for RedisChannel {
     }
 
     fn acquire(&self, lock: &Lock, lease: Duration) -> BoxFuture<StoreResult<Acquired>> {
-        let took = self.take(lock, lease, false);
-        Box::pin(async move { Ok(took.await?.acquired) })
+        let (acquires, way) = (Arc::clone(&self.acquires), self.way.clone());
+        let acquire = Acquire { lock: lock.clone(), lease, fenced: false };
+        Box::pin(async move { Ok(acquires.send(way, acquire).await?.acquired) })
     }
 
     fn contend(
@@ -242,17 +234,21 @@ impl Channel for RedisChannel {
         let Some(lease) = take.filter(|_| Acquire::may_join(&way)) else {
             return Box::pin(way.draw(&lock, take));
         };
-        let took = self.take(&lock, lease, true);
+        let acquires = Arc::clone(&self.acquires);
+        let acquire = Acquire { lock: lock.clone(), lease, fenced: true };
         Box::pin(async move {
-            let Took { acquired, mark } = match took.await {
+            let Took { acquired, mark } = match acquires.send(way.clone(), acquire).await {
                 // That it takes one slot a script was found out this very moment.
-                Err(_) if way.server().is_clustered() => return way.draw(&lock, take).await,
+                Err(_) if way.server().is_clustered() => {
+                    return Box::pin(way.draw(&lock, take)).await;
+                }
                 took => took?,
             };
             match (acquired, mark) {
                 (Acquired::HeldBy(owner), _) if owner != lock.owner => Ok(Drawn::HeldBy(owner)),
                 (_, Some(Mark::Token(token))) => Ok(Drawn::Token(token)),
-                (_, Some(Mark::Unready) | None) => way.draw(&lock, None).await,
+                // Rare, so its space is not in every future.
+                (_, Some(Mark::Unready) | None) => Box::pin(way.draw(&lock, None)).await,
             }
         })
     }

@@ -1,8 +1,8 @@
 //! Requests that are due at the same moment, sent together.
 //!
-//! One alone goes at once. One that comes while another of its kind is under way waits until every task
-//! that is ready by now had its turn, and goes with theirs: under load that is most of them, and both
-//! ends have half of the work.
+//! One alone goes at once. One that comes while another of its kind is under way, or when the last ones
+//! were together, waits until every task that is ready by now had its turn, and goes with theirs: under
+//! load that is all of them, and both ends have half of the work.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -14,6 +14,7 @@ use tokio::task::yield_now;
 
 use super::channel::Way;
 use crate::backend::{BoxFuture, StoreError, StoreErrorKind, StoreResult};
+use crate::join::all;
 
 /// A request that can be sent with others like it.
 pub(super) trait Gathered: fmt::Debug + Sized + Send + 'static {
@@ -47,6 +48,8 @@ pub(super) struct Gathering<R: Gathered>(Mutex<State<R>>);
 struct State<R: Gathered> {
     /// How many were sent and not answered.
     under_way: usize,
+    /// How many were sent together the last time.
+    last: usize,
     gathered: Vec<(R, Caller<R>)>,
 }
 
@@ -86,7 +89,7 @@ struct Sending<R: Gathered> {
 
 impl<R: Gathered> Default for Gathering<R> {
     fn default() -> Self {
-        Self(Mutex::new(State { under_way: 0, gathered: Vec::new() }))
+        Self(Mutex::new(State { under_way: 0, last: 0, gathered: Vec::new() }))
     }
 }
 
@@ -101,8 +104,14 @@ impl<R: Gathered> Gathering<R> {
         let _leaving = Leaving(&self);
         let answer = match passage {
             Passage::Alone(request) => {
-                let _under_way = UnderWay(Arc::clone(&self));
-                return request.alone(&way).await;
+                let under_way = UnderWay(Arc::clone(&self));
+                // Boxed, so that the many that go together are small: what they allocate and move is
+                // most of what they cost.
+                let alone = Box::pin(async move {
+                    let _under_way = under_way;
+                    request.alone(&way).await
+                });
+                return alone.await;
             }
             Passage::Gathered(answer) => answer,
             Passage::First(answer) => {
@@ -116,13 +125,13 @@ impl<R: Gathered> Gathering<R> {
 
     fn join(&self, request: R, may_join: bool) -> Passage<R> {
         let mut state = self.state();
-        let may_join = may_join && state.gathered.len() < LARGEST_BATCH;
         let joins = match state.gathered.first() {
-            None => may_join && state.under_way > 0,
+            None => may_join && (state.under_way > 0 || state.last > 1),
             Some((first, _)) => may_join && first.fits(&request),
         };
         if !joins {
             state.under_way += 1;
+            state.last = 1;
             return Passage::Alone(request);
         }
         let (caller, answer) = oneshot::channel();
@@ -163,12 +172,30 @@ impl<R: Gathered> Sending<R> {
             return None;
         }
         state.under_way += 1;
-        let mut answers: BoxFuture<_> = Box::pin(R::together(requests, way.clone()));
+        state.last = requests.len();
+        let mut answers = in_batches(requests, way);
         let first_poll = answers.as_mut().poll(context);
         drop(state);
         let _under_way = UnderWay(Arc::clone(&self.gathering));
         Some(Departed { callers, first_poll, answers, _under_way })
     }
+}
+
+/// Sends all of them at the first poll. One answer each, in order.
+fn in_batches<R: Gathered>(
+    mut requests: Vec<R>,
+    way: &Way,
+) -> BoxFuture<Vec<StoreResult<R::Answer>>> {
+    if requests.len() <= LARGEST_BATCH {
+        return Box::pin(R::together(requests, way.clone()));
+    }
+    let mut batches = Vec::new();
+    while !requests.is_empty() {
+        let rest = requests.split_off(requests.len().min(LARGEST_BATCH));
+        batches.push(Box::pin(R::together(requests, way.clone())));
+        requests = rest;
+    }
+    Box::pin(async move { all(batches).await.into_iter().flatten().collect() })
 }
 
 impl<R: Gathered> Drop for Sending<R> {

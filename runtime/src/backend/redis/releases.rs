@@ -4,9 +4,13 @@ use std::future::Future;
 use std::slice;
 use std::time::Duration;
 
+use redis::Value;
+
 use super::channel::Way;
 use super::gather::Gathered;
-use crate::backend::{Lock, Released, StoreError, StoreErrorKind, StoreResult};
+use super::reply;
+use super::request::Request;
+use crate::backend::{Lock, Released, StoreErrorKind, StoreResult};
 use crate::join::all;
 
 /// The end of one owner's hold. A caller that leaves meanwhile takes nothing with it, its lock is
@@ -63,9 +67,10 @@ pub(super) fn one(
     lock: &Lock,
     claim: Duration,
 ) -> impl Future<Output = StoreResult<Released>> + Send + use<> {
-    let request = way.release(slice::from_ref(lock), claim);
-    async move {
-        let nothing = || StoreError::new(StoreErrorKind::Unavailable, "no answer to a release");
-        request.await?.pop().ok_or_else(nothing)
-    }
+    let request = Request::release(slice::from_ref(lock), claim);
+    way.ask(request, |reply, address: &str| {
+        let mut released = reply::released(reply, 1, address)?;
+        // One answer for one lock.
+        released.pop().ok_or_else(|| reply::unexpected(&Value::Nil, address))
+    })
 }

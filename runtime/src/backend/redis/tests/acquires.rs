@@ -70,3 +70,18 @@ async fn a_key_without_rights_spoils_no_other_acquire() {
     let expected = [granted(), granted(), Err(StoreErrorKind::Refused), granted()];
     assert_eq!(kinds.collect::<Vec<_>>(), expected);
 }
+
+/// What many callers at once allocate and move is most of what they cost.
+#[tokio::test]
+async fn requests_that_go_together_are_small() {
+    let server = RedisServer::start();
+    let channel = server.backend().open().await.unwrap();
+    let ours = lock("k", "ours");
+    for size in [
+        size_of_val(&*channel.acquire(&ours, LEASE)),
+        size_of_val(&*channel.draw(&ours, Some(LEASE))),
+        size_of_val(&*channel.release(&ours, CLAIM)),
+    ] {
+        assert!(size <= 640, "{size} bytes");
+    }
+}
