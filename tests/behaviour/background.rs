@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use distlock::{HeldLock, LockClient, LockErrorKind, LockRequest, Release};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Handle};
 use tokio::time::Instant;
 
 use crate::common::{Inside, LONG, LockText, SLACK, SOON, StandsNow, freed, literal, ms, queued};
@@ -239,6 +239,40 @@ async fn call_takes_one_round_trip() {
 
     let took = start.elapsed();
     assert!(took >= 4 * trip && took < 4 * trip + SLACK, "{took:?} for 4 calls");
+}
+
+/// A second task at each call would wake a second thread to share the work.
+#[tokio::test]
+async fn answer_to_a_release_needs_no_task() {
+    let scene = Scene::new();
+    scene.warm().await;
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    let of_the_connection = 1;
+    eventually("no other is left", SOON, async || tasks() == of_the_connection).await;
+
+    for round in 0..20 {
+        scene.request().run(|_| async {}).await.unwrap();
+        assert_eq!(tasks(), of_the_connection, "round {round}");
+    }
+    freed(&scene.store, &scene.key).await;
+}
+
+/// It takes more than one answer.
+#[tokio::test]
+async fn release_whose_script_the_server_forgot_goes_on() {
+    let scene = Scene::new();
+    scene.warm().await;
+    scene.proxy.answer_next("EVALSHA", "-NOSCRIPT No matching script");
+
+    scene.request().run(|_| async {}).await.unwrap();
+
+    freed(&scene.store, &scene.key).await;
+    eventually("it was sent in full", SOON, async || {
+        let requests = scene.proxy.requests();
+        requests.iter().any(|request| request.starts_with("EVAL ") && request.contains(&scene.key))
+    })
+    .await;
+    scene.client.shutdown(SOON).await.unwrap();
 }
 
 /// Releases that get no answer by the caller's connection, for each reason that there is.

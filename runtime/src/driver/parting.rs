@@ -4,14 +4,19 @@
 //! it comes before any later acquire. From then on the backlog has it, and sends it again by the
 //! driver's own channel unless an answer comes soon: the caller's runtime may be blocked, or not be
 //! polled any more, or end.
+//!
+//! The answer is taken where it arrives, within the call that would wake a task for it: a task costs
+//! the caller's next call a good part of a round trip, for a second thread wakes up to share the work.
+//! Whatever is more than one answer goes on in a task all the same.
 
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 
 use tokio::runtime::Handle;
 
 use super::Core;
-use crate::backend::{Released, StoreError, StoreErrorKind, StoreResult};
+use crate::backend::{BoxFuture, Released, StoreError, StoreErrorKind, StoreResult};
 use crate::backlog::{self, Release, ReleaseId};
 use crate::clock::Timestamp;
 use crate::lease::{Lease, Over};
@@ -26,7 +31,8 @@ impl Core {
         };
         let mut request = channel.release_in_order(&release.lock, self.tuning.claim);
         let sent_at = self.now();
-        match request.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        let ear = Arc::new(Ear { here, stage: Mutex::new(Stage::Sending) });
+        match request.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&ear)))) {
             Poll::Ready(reply) => {
                 self.note_parting(lease, &reply, true);
                 if reply.is_err() {
@@ -36,13 +42,7 @@ impl Core {
             Poll::Pending => {
                 let id = self.change(|state| state.backlog.add_sent(release, sent_at));
                 let (core, lease) = (Arc::clone(self), Arc::clone(lease));
-                let mut parting = Parting { core, lease, id, answered: false };
-                // Ends with the request, and so within the store's response time-out. One for each
-                // entry in the backlog.
-                drop(here.spawn(async move {
-                    let reply = request.await;
-                    parting.answered(&reply);
-                }));
+                ear.listen(Parting { core, lease, id, answered: false }, request);
             }
         }
     }
@@ -114,4 +114,81 @@ impl Drop for Parting {
             self.core.change(|state| state.backlog.answered_there(self.id, &silence, now));
         }
     }
+}
+
+/// What a release's answer wakes. It has the request, whose waker it is: that circle ends with the
+/// answer, or with the connection if none comes.
+///
+/// The answers to what was sent on a channel come in order. So as many of these are alive as there were
+/// holds at one time, and one for each entry in the backlog.
+///
+/// It may be woken anywhere, from within the store's own code: no mutex of ours is held in a poll of a
+/// request, nor is one needed by whoever wakes; and nothing here may run code of the user's.
+struct Ear {
+    /// Where the request was first polled, and its timers live.
+    here: Handle,
+    stage: Mutex<Stage>,
+}
+
+enum Stage {
+    /// The request is polled for the first time.
+    Sending,
+    Listening(Parting, BoxFuture<StoreResult<Released>>),
+    /// There was a word of it, and whoever heard that has the request.
+    Heard,
+}
+
+impl Ear {
+    /// Has the request answered when it wakes this, or now if it did so already.
+    fn listen(&self, parting: Parting, request: BoxFuture<StoreResult<Released>>) {
+        let mut stage = self.stage();
+        if matches!(*stage, Stage::Sending) {
+            *stage = Stage::Listening(parting, request);
+        } else {
+            drop(stage);
+            self.hear(parting, request);
+        }
+    }
+
+    fn hear(&self, mut parting: Parting, mut request: BoxFuture<StoreResult<Released>>) {
+        let at_home = Handle::try_current().is_ok_and(|here| here.id() == self.here.id());
+        let reply = if at_home {
+            request.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        } else {
+            // The request may need the runtime's timers.
+            Poll::Pending
+        };
+        match reply {
+            Poll::Ready(reply) if is_as_expected(&reply) => parting.answered(&reply),
+            // Is told of, to code of the user's.
+            Poll::Ready(reply) => drop(self.here.spawn(async move { parting.answered(&reply) })),
+            // Ends with the request, and so within the store's response time-out.
+            Poll::Pending => drop(self.here.spawn(async move {
+                let reply = request.await;
+                parting.answered(&reply);
+            })),
+        }
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        // Each change is one assignment.
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Ear {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let stage = mem::replace(&mut *self.stage(), Stage::Heard);
+        if let Stage::Listening(parting, request) = stage {
+            self.hear(parting, request);
+        }
+    }
+}
+
+fn is_as_expected(reply: &StoreResult<Released>) -> bool {
+    matches!(reply, Ok(Released::Freed | Released::FreedUntold | Released::Granted { .. }))
 }
