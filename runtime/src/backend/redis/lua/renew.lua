@@ -25,8 +25,12 @@ for i, lock in ipairs(KEYS) do
     codes[i] = TAKEN
   else
     -- Written even if it stays as it is: a server that refuses writes must confirm nothing.
-    local ttl_ms = math.max(redis.call('PTTL', lock), tonumber(lease_ms))
-    local reply = redis.pcall('PEXPIRE', lock, ttl_ms)
+    local reply = redis.pcall('PEXPIRE', lock, lease_ms, 'GT')
+    if reply ~= 1 then
+      -- It lasts longer already, or the server is older than GT (7.0), or says why it refuses.
+      local ttl_ms = math.max(redis.call('PTTL', lock), tonumber(lease_ms))
+      reply = redis.pcall('PEXPIRE', lock, ttl_ms)
+    end
     if type(reply) == 'table' then
       -- What forbids this write (read-only, no replicas, ...) forbids them all.
       return reply
