@@ -32,6 +32,7 @@ on_every_single_store! {
     a_refresh_keeps_the_place,
     a_release_by_a_waiting_owner_gives_up_its_place,
     an_owner_that_contends_again_has_the_lock,
+    an_owner_with_a_place_leaves_it_with_the_lock,
     contenders_get_the_lock_in_order,
     many_contenders_all_get_their_turn,
     only_the_one_concerned_is_told,
@@ -55,6 +56,24 @@ async fn an_owner_that_contends_again_has_the_lock(world: &World) {
     assert_eq!(contender.contend(&first).await, Contended::Mine);
     contender.channel.release(&first, CLAIM).await.unwrap();
     assert_eq!(contender.contend(&second).await, Contended::Mine);
+}
+
+/// Its first try took effect late, when it had contended since.
+async fn an_owner_with_a_place_leaves_it_with_the_lock(world: &World) {
+    let contender = world.contender().await;
+    let [holder, first, last] = ["holder", "first", "last"].map(|owner| lock("k", owner));
+    for late in [&first, &last] {
+        hold(&*contender.channel, &holder).await;
+        contender.queue(&first).await;
+        contender.queue(&last).await;
+        contender.channel.release(&holder, Duration::ZERO).await.unwrap();
+        hold(&*contender.channel, late).await;
+        let other = if late == &first { &last } else { &first };
+
+        assert_eq!(contender.channel.release(late, CLAIM).await.unwrap(), granted_to(other));
+
+        assert_eq!(contender.channel.release(other, CLAIM).await.unwrap(), Released::Freed);
+    }
 }
 
 async fn contending_needs_a_listening_channel(world: &World) {

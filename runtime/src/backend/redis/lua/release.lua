@@ -25,10 +25,52 @@ local FREED, GONE, TAKEN, FOREIGN, FREED_UNTOLD = 1, 2, 3, 4, 5
 -- So many places are looked at for one lock, so that it cannot block the server.
 local PLACES = 64
 
--- The usual case before all else: what follows takes as long again only to be set up.
-if #ARGV == 2 and redis.call('EXISTS', KEYS[2]) == 0 and redis.pcall('GET', KEYS[1]) == ARGV[2] then
-  redis.call('DEL', KEYS[1])
-  return FREED
+-- The usual cases before all else: what follows takes as long again only to be set up.
+if #ARGV == 2 then
+  local lock, queue, waiters, claim_ms, owner = KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2]
+  local contended = redis.call('EXISTS', queue) == 1
+  if redis.pcall('GET', lock) == owner then
+    if not contended then
+      redis.call('DEL', lock)
+      return FREED
+    end
+    -- To the first in line, if it is alive and within reach, so is the second if there is one, and the
+    -- owner itself has no place. All else is decided below, as if nothing had been tried.
+    local line = redis.call('ZRANGE', queue, 0, 1)
+    local heir, after = line[1], line[2]
+    local has_place = heir == owner or after and redis.call('HGET', waiters, owner)
+    if claim_ms ~= '0' and not has_place and not string.find(owner, '~', 1, true) then
+      local place = '^(%d+) (.+)$'
+      local until_ms, channel = string.match(redis.call('HGET', waiters, heir) or '', place)
+      local after_until_ms, after_channel = until_ms, nil
+      if after then
+        after_until_ms, after_channel = string.match(redis.call('HGET', waiters, after) or '', place)
+      end
+      local time = redis.call('TIME')
+      local now_ms = time[1] * 1000 + time[2] / 1000
+      if tonumber(until_ms or 0) > now_ms and tonumber(after_until_ms or 0) > now_ms then
+        -- A contender in a cluster names a channel of its shard.
+        local sharded = string.sub(channel, 1, 15) == 'distlock:shard:'
+        local publish = sharded and 'SPUBLISH' or 'PUBLISH'
+        local receivers = redis.pcall(publish, channel, 'grant\n' .. heir .. '\n' .. lock)
+        if type(receivers) == 'number' and receivers > 0 then
+          -- Before the SET: a server out of memory allows it to a script that has begun to write.
+          if after then
+            redis.call('ZREM', queue, heir)
+            redis.call('HDEL', waiters, heir)
+          else
+            redis.call('DEL', queue, waiters)
+          end
+          redis.call('SET', lock, heir, 'PX', claim_ms)
+          if after then
+            local news = 'next\n' .. claim_ms .. '\n' .. after .. '\n' .. lock
+            redis.pcall(publish, after_channel, news)
+          end
+          return heir
+        end
+      end
+    end
+  end
 end
 
 local claim_ms = ARGV[1]
