@@ -195,11 +195,11 @@ impl Acquire {
 
 /// Gets outside, blocking for the answer of the store.
 fn leave(entered: Entered) -> Result<(), LockError> {
-    let entered = match entered.leave() {
+    let leaving = match entered.leave() {
         Ok(outcome) => return outcome,
-        Err(entered) => entered,
+        Err(leaving) => leaving,
     };
-    let Some(core) = entered.core().cloned() else { return Ok(()) };
-    // Without a thread the dropped entry has left the release to the background.
-    core.block_on(entered.release()).unwrap_or(Ok(()))
+    let Some(core) = leaving.core().cloned() else { return Ok(()) };
+    // Without a thread what is left has gone to the background.
+    core.block_on(leaving.release()).unwrap_or(Ok(()))
 }

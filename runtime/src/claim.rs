@@ -10,9 +10,8 @@ use crate::backend::{Channel, Lock, Renewal, Renewed};
 use crate::backlog::{Proof, Release};
 use crate::driver::{Core, State, grant_is_gone};
 use crate::hold::Hold;
-use crate::lease::Lease;
 use crate::options::Settings;
-use crate::protocol::hold::{self, Granted};
+use crate::protocol::hold::Granted;
 use crate::refusal::Refusal;
 
 /// An acquire that was sent and not answered; dropping it undoes what it may have done.
@@ -106,20 +105,18 @@ impl Claim {
     }
 
     pub(crate) fn begin(mut self, settings: &Settings) -> Result<Arc<Hold>, Refusal> {
-        let hold = hold::Hold::new(self.granted, self.core.now(), settings.max_hold);
-        let lease = Arc::new(Lease::new(self.lock.clone(), self.core.clock(), &hold, self.token));
-        let watched = Arc::clone(&lease);
         let core = Arc::clone(&self.core);
         // One step, for the usual call's sake: the queue and the watchdog learn of it together.
-        let id = core.change(|state| {
+        let hold = core.change(|state| {
             if state.is_shut_down() {
                 return Err(Refusal::ShutDown);
             }
             self.queue_up_in(state);
             self.stage = Stage::Taken;
-            Ok(state.hold_begins(hold, watched))
+            let grant = (self.granted, self.token);
+            Ok(Hold::begin(&core, state, self.lock.clone(), grant, settings.max_hold))
         })?;
-        Ok(Arc::new(Hold::new(core, lease, id, self.granted)))
+        Ok(Arc::new(hold))
     }
 
     /// Lets the queue know that this process has the lock.
@@ -136,8 +133,7 @@ impl Claim {
     }
 
     fn is_fresh(&self, lease: Duration) -> bool {
-        let left = self.granted.deadline().since(self.core.now());
-        self.granted.lease == lease && left >= lease / 2
+        self.granted.is_fresh(lease, self.core.now())
     }
 
     async fn renew(&mut self, lease: Duration) -> Result<(), Refusal> {

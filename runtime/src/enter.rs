@@ -12,7 +12,7 @@ use crate::driver::Core;
 use crate::entered::Entered;
 use crate::error::{LockError, LockErrorKind};
 use crate::lease::Over;
-use crate::obtain::obtain;
+use crate::obtain::Caller;
 use crate::options::Settings;
 use crate::running::Running;
 use crate::scope::{self, Frame};
@@ -157,10 +157,13 @@ impl Seek {
             Self::StartAll { core, keys, settings } => Box::pin(enter_all(core, keys, settings)),
             Self::StartOne { core, key, settings } => {
                 match scope::current().and_then(|frame| frame.find(&core, &key)) {
-                    None => Box::pin(async move {
-                        let hold = obtain(&core, &key.into(), &settings).await?;
-                        Ok(Entered::unlocked().with(settings).and(hold, None))
-                    }),
+                    None => {
+                        let mut caller = Caller::new(core, key.into(), settings);
+                        Box::pin(async move {
+                            let hold = caller.obtain().await?;
+                            Ok(Entered::unlocked().with(settings).and(hold, None))
+                        })
+                    }
                     Some(frame) => match enter_nested(&frame, settings).transpose() {
                         None => Box::pin(async move { wait_for_sibling(&frame, settings).await }),
                         decided => return decided,

@@ -39,6 +39,19 @@ struct Entry {
     permit: Option<OwnedSemaphorePermit>,
 }
 
+/// Holds without an entry whose releases are to be answered; dropped, it leaves them to the background.
+pub(crate) struct Leaving {
+    first: Option<Owed>,
+    more: Vec<Owed>,
+    outcome: Result<(), LockError>,
+    strict: bool,
+}
+
+struct Owed {
+    hold: Hold,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
 impl Entered {
     /// No entry: for a body that runs unlocked because its site says so.
     #[must_use]
@@ -98,55 +111,36 @@ impl Entered {
     }
 
     /// Leaves at once if no answer of the store is to be waited for: other entries keep the holds, or
-    /// they are over already, or their release is to go on in the background.
-    pub(crate) fn leave(self) -> Result<Result<(), LockError>, Self> {
-        let last = self.entries.iter().any(|entry| Arc::strong_count(&entry.hold) == 1);
-        if (last || self.strict)
-            && let Some((lease, over)) = self.over()
-        {
-            return Ok(self.judge(lease, over));
-        }
-        match (last, self.release) {
-            (false, _) => Ok(Ok(())),
-            (true, Release::Await) => Err(self),
-            (true, Release::Background) => {
-                self.part();
-                Ok(Ok(()))
-            }
-        }
-    }
-
-    /// Releases what this is the last entry into, without waiting for the answers.
-    fn part(mut self) {
+    /// a local waiter gets the lock, or it is over already, or its release is to go on in the
+    /// background.
+    pub(crate) fn leave(mut self) -> Result<Result<(), LockError>, Leaving> {
+        let mut leaving = Leaving::new(self.strict);
         while let Some(Entry { hold, permit }) = self.entries.pop() {
-            if let Some(hold) = Arc::into_inner(hold) {
-                hold.part();
+            if self.strict
+                && let Some(over) = hold.lease().over()
+            {
+                leaving.note(Outcome::Lost(over.error(hold.lease().key(), true)));
             }
-            drop(permit);
+            // Whoever leaves last releases.
+            let Some(hold) = Arc::into_inner(hold) else { continue };
+            if self.release == Release::Background {
+                hold.part();
+                continue;
+            }
+            match hold.leave() {
+                Ok(outcome) => leaving.note(outcome),
+                Err(hold) => leaving.owe(hold, permit),
+            }
         }
+        if leaving.first.is_some() { Err(leaving) } else { Ok(leaving.outcome) }
     }
 
     /// Releases what this is the last entry into, and waits for the answers.
     pub(crate) async fn release(self) -> Result<(), LockError> {
-        let mut entered = match self.leave() {
-            Ok(outcome) => return outcome,
-            Err(entered) => entered,
-        };
-        let mut judgement = Ok(());
-        // What a drop leaves here is released in the background.
-        while let Some(Entry { hold, permit }) = entered.entries.pop() {
-            let lease = Arc::clone(hold.lease());
-            // Another entry may have come meanwhile; whoever leaves last releases.
-            let outcome = match Arc::into_inner(hold) {
-                Some(hold) => hold.release().await,
-                None => Outcome::Released,
-            };
-            drop(permit);
-            if let Outcome::Lost(over) = outcome {
-                judgement = judgement.and_then(|()| entered.judge(&lease, over));
-            }
+        match self.leave() {
+            Ok(outcome) => outcome,
+            Err(leaving) => leaving.release().await,
         }
-        judgement
     }
 
     pub(crate) fn frame(&self) -> Option<&Arc<Frame>> {
@@ -157,12 +151,6 @@ impl Entered {
         self.entries.iter().map(|entry| entry.hold.lease())
     }
 
-    /// Whose holds these are; none for a body that runs unlocked.
-    #[cfg(feature = "blocking")]
-    pub(crate) fn core(&self) -> Option<&Arc<Core>> {
-        self.entries.first.as_ref().map(|entry| entry.hold.core())
-    }
-
     pub(crate) fn on_lost(&self) -> OnLost {
         self.on_lost
     }
@@ -170,11 +158,6 @@ impl Entered {
     /// The first of the holds that is over, if one is, and how.
     pub(crate) fn over(&self) -> Option<(&Arc<Lease>, Over)> {
         self.leases().find_map(|lease| Some((lease, lease.over()?)))
-    }
-
-    /// Whether a body that ran to its end without its lock is an error is up to `strict`.
-    fn judge(&self, lease: &Lease, over: Over) -> Result<(), LockError> {
-        if self.strict { Err(over.error(lease.key(), true)) } else { Ok(()) }
     }
 }
 
@@ -203,5 +186,49 @@ impl Entries {
 
     fn into_iter(self) -> impl Iterator<Item = Entry> {
         self.first.into_iter().chain(self.more)
+    }
+}
+
+impl Leaving {
+    fn new(strict: bool) -> Self {
+        Self { first: None, more: Vec::new(), outcome: Ok(()), strict }
+    }
+
+    fn owe(&mut self, hold: Hold, permit: Option<OwnedSemaphorePermit>) {
+        let owed = Owed { hold, permit };
+        if self.first.is_none() {
+            self.first = Some(owed);
+        } else {
+            self.more.push(owed);
+        }
+    }
+
+    /// Whose holds these are.
+    #[cfg(feature = "blocking")]
+    pub(crate) fn core(&self) -> Option<&Arc<Core>> {
+        self.first.as_ref().map(|owed| owed.hold.core())
+    }
+
+    /// Whether a body that ran to its end without its lock is an error is up to `strict`.
+    fn note(&mut self, outcome: Outcome) {
+        if let Outcome::Lost(error) = outcome
+            && self.strict
+            && self.outcome.is_ok()
+        {
+            self.outcome = Err(error);
+        }
+    }
+
+    /// Awaits: each answer in turn. A drop in between leaves the others to the background.
+    pub(crate) async fn release(mut self) -> Result<(), LockError> {
+        let mut next = self.first.take();
+        self.more.reverse();
+        while let Some(Owed { hold, permit }) = next {
+            let outcome = hold.release().await;
+            drop(permit);
+            self.note(outcome);
+            next = self.more.pop();
+        }
+        self.outcome
     }
 }

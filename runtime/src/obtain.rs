@@ -2,11 +2,13 @@
 //!
 //! Whatever the caller may have in the store is in a [`Sent`] or a [`Claim`] from before it is sent.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Poll, Waker, ready};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::backend::{
@@ -24,43 +26,16 @@ use crate::protocol::hold::Granted;
 use crate::refusal::Refusal;
 use crate::wait::{Entry, Ticket};
 
-/// Obtains a hold of `key` within `settings.wait`.
+/// A caller, which stands in the local queue of its key; dropping it leaves.
 ///
-/// Awaits: the channel, the direct try, the turn in the queue, a renewal of a grant that came late.
-/// A drop at any of them leaves the local queue at once, and the backlog releases what was granted.
-pub(crate) async fn obtain(
-    core: &Arc<Core>,
-    key: &Arc<str>,
-    settings: &Settings,
-) -> Result<Arc<Hold>, LockError> {
-    let begun_at = core.now();
-    let outcome = within(core, key, settings, begun_at).await;
-    outcome.map_err(|(refusal, report)| {
-        refusal.error(core.instance(), key, core.now(), core.now().since(begun_at), &report)
-    })
-}
-
-async fn within(
-    core: &Arc<Core>,
-    key: &Arc<str>,
-    settings: &Settings,
-    begun_at: Timestamp,
-) -> Result<Arc<Hold>, (Refusal, crate::wait::Report)> {
-    let report = || core.change(|state| state.waiting.report(key, begun_at));
-    if tokio::runtime::Handle::try_current().is_err() {
-        return Err((Refusal::NoRuntime, report()));
-    }
-    let mut caller = Caller::enter(core, key, settings).map_err(|refusal| (refusal, report()))?;
-    let outcome = caller.seek(settings, begun_at).await;
-    // While the caller is still in the queue, there is something to report.
-    outcome.map_err(|refusal| (refusal, report()))
-}
-
-/// A caller that stands in the local queue of its key; dropping it leaves.
+/// Thousands may wait. So there is one of these for each, in one piece, and what is needed only before
+/// or after the wait is boxed.
 #[derive(Debug)]
-struct Caller<'a> {
-    core: &'a Arc<Core>,
-    key: &'a Arc<str>,
+pub(crate) struct Caller {
+    core: Arc<Core>,
+    key: Arc<str>,
+    settings: Settings,
+    begun_at: Timestamp,
     place: Place,
     /// Where the direct try got no answer.
     silent: Option<Arc<dyn Channel>>,
@@ -70,77 +45,109 @@ struct Caller<'a> {
 enum Place {
     Gone,
     Trying(Ticket),
+    /// It came in this very poll, and is woken from now on.
+    Joined(Ticket),
     Waiting(Ticket),
 }
 
-impl<'a> Caller<'a> {
-    fn enter(core: &'a Arc<Core>, key: &'a Arc<str>, settings: &Settings) -> Result<Self, Refusal> {
-        let may_wait = !settings.wait.is_zero();
-        let entry = core.change(|state| {
+/// How a wait ends.
+enum Reached {
+    Hold(Hold),
+    /// Something is missing before the hold.
+    Claim(Claim),
+}
+
+impl Caller {
+    pub(crate) fn new(core: Arc<Core>, key: Arc<str>, settings: Settings) -> Self {
+        let begun_at = Timestamp::NOW;
+        Self { core, key, settings, begun_at, place: Place::Gone, silent: None }
+    }
+
+    /// Obtains a hold of the key within `settings.wait`.
+    ///
+    /// Awaits: the channel, the direct try, the turn in the queue, a renewal of a grant that came late.
+    /// If the caller is dropped at any of them, it leaves the local queue at once, and the backlog
+    /// releases what was granted.
+    pub(crate) async fn obtain(&mut self) -> Result<Arc<Hold>, LockError> {
+        self.begun_at = self.core.now();
+        // While the caller is still in the queue, there is something to report.
+        self.seek().await.map_err(|refusal| self.error(refusal))
+    }
+
+    async fn seek(&mut self) -> Result<Arc<Hold>, Refusal> {
+        if Handle::try_current().is_err() {
+            return Err(Refusal::NoRuntime);
+        }
+        poll_fn(|cx| Poll::Ready(self.enter(cx.waker()))).await?;
+        if let Place::Trying(ticket) = self.place
+            && let Some(hold) = Box::pin(self.try_first(ticket)).await?
+        {
+            return Ok(hold);
+        }
+        let turn = timeout(self.left(), poll_fn(|cx| self.look(cx.waker())));
+        match turn.await.unwrap_or(Err(Refusal::TimedOut))? {
+            Reached::Hold(hold) => Ok(Arc::new(hold)),
+            Reached::Claim(claim) => Box::pin(self.settle(claim)).await,
+        }
+    }
+
+    fn enter(&mut self, waker: &Waker) -> Result<(), Refusal> {
+        let Settings { wait, lease, max_waiters, .. } = self.settings;
+        let entry = self.core.change(|state| {
             if state.is_shut_down() {
                 return Err(Refusal::ShutDown);
             }
-            Ok(state.waiting.enter(key, settings.lease, may_wait, settings.max_waiters))
+            Ok(state.waiting.enter(&self.key, lease, !wait.is_zero(), max_waiters, waker))
         })?;
-        let place = match entry {
+        self.place = match entry {
             Entry::Busy => return Err(Refusal::Held(None)),
             Entry::Full => return Err(Refusal::QueueFull),
             Entry::Try(ticket) => Place::Trying(ticket),
-            Entry::Wait(ticket) => Place::Waiting(ticket),
+            Entry::Wait(ticket) => Place::Joined(ticket),
         };
-        Ok(Self { core, key, place, silent: None })
-    }
-
-    async fn seek(
-        &mut self,
-        settings: &Settings,
-        begun_at: Timestamp,
-    ) -> Result<Arc<Hold>, Refusal> {
-        let mut claim = match self.place {
-            Place::Trying(ticket) => self.try_in_time(ticket, settings).await?,
-            Place::Gone | Place::Waiting(_) => None,
-        };
-        if !claim.as_ref().is_some_and(|claim| claim.is_settled(settings)) {
-            let spent = self.core.now().since(begun_at);
-            // A single try is bounded by the store's own time-outs.
-            let wait = Some(settings.wait).filter(|wait| !wait.is_zero());
-            let left = wait.map(|wait| wait.saturating_sub(spent));
-            bounded(left, pin!(self.go_on(&mut claim, settings))).await?;
-        }
-        // There is one: else that was an error.
-        claim.ok_or(Refusal::TimedOut)?.begin(settings)
-    }
-
-    /// The usual try needs no timer of its own: the store answers within less than `wait`, or says that
-    /// it does not.
-    async fn try_in_time(
-        &mut self,
-        ticket: Ticket,
-        settings: &Settings,
-    ) -> Result<Option<Claim>, Refusal> {
-        let open = self.core.open_channel();
-        let wait = Some(settings.wait).filter(|wait| !wait.is_zero());
-        let in_time = settings.max_waiters > 0
-            && open.as_ref().is_some_and(|open| open.answers_within() < settings.wait);
-        let limit = wait.filter(|_| !in_time);
-        // Boxed, so that those who go on to wait, perhaps thousands, do not keep its space.
-        bounded(limit, Box::pin(self.try_directly(ticket, settings, open)).as_mut()).await
-    }
-
-    /// Makes a settled claim of `claim`, which is none for a waiter.
-    async fn go_on(
-        &mut self,
-        claim: &mut Option<Claim>,
-        settings: &Settings,
-    ) -> Result<(), Refusal> {
-        if claim.is_none() {
-            *claim = Some(self.wait().await?);
-        }
-        if let Some(claim) = claim.as_mut().filter(|claim| !claim.is_settled(settings)) {
-            // Boxed for the waiters, as above.
-            Box::pin(claim.confirm(settings)).await?;
-        }
         Ok(())
+    }
+
+    /// What is left of `wait`.
+    fn left(&self) -> Duration {
+        self.settings.wait.saturating_sub(self.core.now().since(self.begun_at))
+    }
+
+    /// The same, if it is a bound: a single try is bounded by the store's own time-outs.
+    fn limit(&self) -> Option<Duration> {
+        (!self.settings.wait.is_zero()).then(|| self.left())
+    }
+
+    /// The error for a refusal.
+    fn error(&self, refusal: Refusal) -> LockError {
+        let (core, key) = (&self.core, &self.key);
+        let report = core.change(|state| state.waiting.report(key, self.begun_at));
+        let now = core.now();
+        refusal.error(core.instance(), key, now, now.since(self.begun_at), &report)
+    }
+
+    /// `None` if the lock is not to be had at once and the caller has become a waiter.
+    async fn try_first(&mut self, ticket: Ticket) -> Result<Option<Arc<Hold>>, Refusal> {
+        let open = self.core.open_channel();
+        // The usual try needs no timer of its own: the store answers within less than `wait`, or says
+        // that it does not.
+        let in_time = self.settings.max_waiters > 0
+            && open.as_ref().is_some_and(|open| open.answers_within() < self.settings.wait);
+        let limit = self.limit().filter(|_| !in_time);
+        let tried = bounded(limit, pin!(self.try_directly(ticket, open))).await?;
+        let Some(claim) = tried else { return Ok(None) };
+        // From here on the claim stands for the caller, in the store and in the queue.
+        self.place = Place::Gone;
+        if claim.is_settled(&self.settings) {
+            return claim.begin(&self.settings).map(Some);
+        }
+        self.settle(claim).await.map(Some)
+    }
+
+    /// Awaits what a claim is missing.
+    async fn settle(&self, mut claim: Claim) -> Result<Arc<Hold>, Refusal> {
+        bounded(self.limit(), pin!(claim.confirm(&self.settings))).await?;
+        claim.begin(&self.settings)
     }
 
     /// Asks the store itself. `None` if the lock is not to be had at once and the caller has become
@@ -148,11 +155,11 @@ impl<'a> Caller<'a> {
     async fn try_directly(
         &mut self,
         ticket: Ticket,
-        settings: &Settings,
         open: Option<Arc<dyn Channel>>,
     ) -> Result<Option<Claim>, Refusal> {
+        let settings = self.settings;
         let goes_on = !settings.wait.is_zero() && settings.max_waiters > 0;
-        let lock = Lock { key: Arc::clone(self.key), owner: self.core.instance().new_owner() };
+        let lock = Lock { key: Arc::clone(&self.key), owner: self.core.instance().new_owner() };
         let lease = settings.lease;
         let channel = match open {
             Some(channel) => Ok(channel),
@@ -160,24 +167,24 @@ impl<'a> Caller<'a> {
         };
         let refusal = match channel {
             Ok(channel) => {
-                let mut sent = Sent::new(self.core, &lock, &channel, lease);
+                let mut sent = Sent::new(&self.core, &lock, &channel, lease);
                 let mut sent_at = self.core.now();
-                let mut taken = self.take(&*channel, &lock, settings).await;
+                let mut taken = self.take(&*channel, &lock).await;
                 if let Ok(Taken::HeldBy(Some(owner))) = &taken
                     && self.core.parts(owner, sent_at)
                 {
-                    let again = self.take_after(owner, sent_at, &*channel, &lock, settings);
+                    let again = self.take_after(owner, sent_at, &*channel, &lock);
                     (sent_at, taken) = Box::pin(again).await?;
                 }
                 match taken {
                     Ok(Taken::Granted(token)) => {
                         let granted = Granted::new(sent_at, lease);
-                        return Ok(Some(self.granted(sent, granted, token)));
+                        return Ok(Some(Claim::of_try(sent, granted, token)));
                     }
                     // By an earlier send of this very command: ownership without a start.
                     Ok(Taken::HeldBy(Some(owner))) if owner == lock.owner => {
                         let granted = Granted::new(Timestamp::NOW, lease);
-                        return Ok(Some(self.granted(sent, granted, None)));
+                        return Ok(Some(Claim::of_try(sent, granted, None)));
                     }
                     Ok(Taken::HeldBy(owner)) => {
                         sent.settled = true;
@@ -222,7 +229,7 @@ impl<'a> Caller<'a> {
         let uncertain_until = unknown.as_ref().map(|(until, _)| *until);
         let adopted = self.core.change(|state| {
             let owner = Arc::clone(&lock.owner);
-            state.waiting.queue_up(self.key, ticket, lease, owner, (holder, unknown))
+            state.waiting.queue_up(&self.key, ticket, lease, owner, (holder, unknown))
         });
         self.place = Place::Waiting(ticket);
         if let Some(until) = uncertain_until.filter(|_| !adopted) {
@@ -240,26 +247,18 @@ impl<'a> Caller<'a> {
         since: Timestamp,
         channel: &dyn Channel,
         lock: &Lock,
-        settings: &Settings,
     ) -> Result<(Timestamp, StoreResult<Taken>), Refusal> {
-        let spent = self.core.now().since(since);
-        let left = Some(settings.wait).filter(|wait| !wait.is_zero());
-        let left = left.map(|wait| wait.saturating_sub(spent));
         let again = async {
             self.core.parted(owner, since).await;
             let sent_at = self.core.now();
-            Ok((sent_at, self.take(channel, lock, settings).await))
+            Ok((sent_at, self.take(channel, lock).await))
         };
-        bounded(left, pin!(again)).await
+        bounded(self.limit(), pin!(again)).await
     }
 
     /// Takes the lock if it is free; with `fencing` draws the token in the same step.
-    async fn take(
-        &self,
-        channel: &dyn Channel,
-        lock: &Lock,
-        settings: &Settings,
-    ) -> StoreResult<Taken> {
+    async fn take(&self, channel: &dyn Channel, lock: &Lock) -> StoreResult<Taken> {
+        let settings = &self.settings;
         if settings.fencing {
             return Ok(match channel.draw(lock, Some(settings.lease)).await? {
                 Drawn::Gone => Taken::HeldBy(None),
@@ -276,7 +275,7 @@ impl<'a> Caller<'a> {
     /// Fails if what stands there is no lock: a text without TTL, which a waiter would be told of by
     /// the queue's script.
     async fn check_foreign(&self, channel: &dyn Channel) -> Result<(), Refusal> {
-        match channel.inspect(self.key).await {
+        match channel.inspect(&self.key).await {
             Ok(Some(Holder { remaining: None, .. })) => {
                 let text = "the key holds a text without TTL, which is no lock";
                 Err(StoreError::new(StoreErrorKind::Foreign, text).into())
@@ -287,35 +286,47 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// From here on the claim stands for the caller, in the store and in the queue.
-    fn granted(&mut self, sent: Sent<'_>, granted: Granted, token: Option<u64>) -> Claim {
-        self.place = Place::Gone;
-        Claim::of_try(sent, granted, token)
-    }
-
-    /// Waits for the turn. A drop leaves the queue; a grant taken before is in the claim.
-    async fn wait(&mut self) -> Result<Claim, Refusal> {
-        let Place::Waiting(ticket) = self.place else { return Err(Refusal::TimedOut) };
-        let turn = poll_fn(|cx| {
-            self.core.change(|state| state.waiting.poll(self.key, ticket, cx.waker()))
+    /// Looks for the turn. A grant taken in it is in the hold, or in the claim.
+    fn look(&mut self, waker: &Waker) -> Poll<Result<Reached, Refusal>> {
+        let ticket = match self.place {
+            Place::Waiting(ticket) => ticket,
+            Place::Joined(ticket) => {
+                self.place = Place::Waiting(ticket);
+                return Poll::Pending;
+            }
+            Place::Gone | Place::Trying(_) => return Poll::Ready(Err(Refusal::TimedOut)),
+        };
+        let (core, settings) = (&self.core, &self.settings);
+        // One step, for the sake of those who come one after the other: what is taken begins.
+        let reached = core.change(|state| {
+            let (lock, granted) = match ready!(state.waiting.poll(&self.key, ticket, waker)) {
+                Ok(taken) => taken,
+                Err(verdict) => return Poll::Ready(Err(verdict.into())),
+            };
+            // After a shut-down there is a verdict for each waiter.
+            if !settings.fencing && granted.is_fresh(settings.lease, core.now()) {
+                let hold = Hold::begin(core, state, lock, (granted, None), settings.max_hold);
+                return Poll::Ready(Ok(Reached::Hold(hold)));
+            }
+            Poll::Ready(Ok(Reached::Claim(Claim::of_queue(core, lock, granted))))
         });
-        let outcome = turn.await;
-        self.place = Place::Gone;
-        let (lock, granted) = outcome?;
-        if let Some(channel) = self.silent.take() {
-            channel.retire(self.key);
+        if reached.is_ready() {
+            self.place = Place::Gone;
+            if let (Poll::Ready(Ok(_)), Some(channel)) = (&reached, self.silent.take()) {
+                channel.retire(&self.key);
+            }
         }
-        Ok(Claim::of_queue(self.core, lock, granted))
+        reached
     }
 }
 
-impl Drop for Caller<'_> {
+impl Drop for Caller {
     fn drop(&mut self) {
         match self.place {
             Place::Gone => {}
-            Place::Trying(_) => self.core.change(|state| state.waiting.tried(self.key, None)),
-            Place::Waiting(ticket) => {
-                self.core.change(|state| state.waiting.leave(self.key, ticket));
+            Place::Trying(_) => self.core.change(|state| state.waiting.tried(&self.key, None)),
+            Place::Joined(ticket) | Place::Waiting(ticket) => {
+                self.core.change(|state| state.waiting.leave(&self.key, ticket));
             }
         }
     }

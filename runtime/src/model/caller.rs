@@ -116,7 +116,7 @@ impl Holding {
 impl Process {
     /// A caller comes.
     pub(super) fn come(&mut self, at: usize) {
-        match self.waiting.enter(&key(), LEASE, true, usize::MAX) {
+        match self.waiting.enter(&key(), LEASE, true, usize::MAX, surroundings::waker(at)) {
             Entry::Try(ticket) => {
                 let owner = format!("{}/direct-{at}", self.index).into();
                 let lock = Lock { key: key(), owner };
@@ -127,7 +127,9 @@ impl Process {
                     Caller::Trying { ticket, lock: lock.clone(), sent_at, channel, met, tries };
                 self.send(Way::Callers, Sender::Direct(at), lock, Ask::Acquire(LEASE));
             }
-            Entry::Wait(ticket) => self.poll(at, ticket),
+            Entry::Wait(ticket) => {
+                self.callers[at] = Caller::Waiting { ticket, attention: Attention::Asleep };
+            }
             Entry::Busy | Entry::Full => unreachable!("it waits, in a queue without bound"),
         }
     }
@@ -210,7 +212,7 @@ impl Process {
             return self.give_back(at, &lock, granted);
         }
         let granted = Granted { sent_at, lease: LEASE, ..granted };
-        if self.is_fresh(granted) {
+        if granted.is_fresh(LEASE, self.now()) {
             self.begin(at, lock, granted);
         } else {
             self.give_back(at, &lock, granted);
@@ -296,15 +298,11 @@ impl Process {
 
     /// Makes a lock that is ours a hold, or renews it first.
     fn settle(&mut self, at: usize, lock: Lock, granted: Granted) {
-        if self.is_fresh(granted) {
+        if granted.is_fresh(LEASE, self.now()) {
             return self.begin(at, lock, granted);
         }
         self.callers[at] = Caller::Settling { lock: lock.clone(), granted };
         self.send(Way::Callers, Sender::Settling(at), lock, Ask::Renew(LEASE));
-    }
-
-    fn is_fresh(&self, granted: Granted) -> bool {
-        granted.deadline().since(self.now()) >= LEASE / 2
     }
 
     fn begin(&mut self, at: usize, lock: Lock, granted: Granted) {

@@ -33,6 +33,11 @@ impl Granted {
     pub(crate) fn deadline(&self) -> Timestamp {
         local_deadline(self.sent_at, self.lease)
     }
+
+    /// Whether a body may begin under it: it is for `lease`, at least half of which is ahead.
+    pub(crate) fn is_fresh(&self, lease: Duration, now: Timestamp) -> bool {
+        self.lease == lease && self.deadline().since(now) >= lease / 2
+    }
 }
 
 /// The hold's clock-driven side: when to renew, and when it is over.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ground::Ground;
+use super::line::Standing;
 use super::outside::Outside;
 use super::queue::Queue;
 use super::{Command, Verdict, Waiting};
@@ -87,7 +88,7 @@ impl<O: Outside> Waiting<O> {
                 self.ground.look_at(key, queue, Timestamp::NOW);
             }
             // Who is polled now starts another driver.
-            let wakers = queue.waiters.values().filter_map(|waiter| waiter.waker.clone());
+            let wakers = queue.waiters.iter_mut().filter_map(|waiter| waiter.waker.take());
             self.ground.wakers.wake.extend(wakers);
         }
     }
@@ -122,7 +123,7 @@ impl<O: Outside> Waiting<O> {
                     queue.contender = None;
                     ground.offer(lock, queue, granted, now);
                 }
-                Err(failure) => queue.refuse(&Verdict::Store(failure), &mut ground.wakers),
+                Err(failure) => queue.refuse(Verdict::Store(failure), &mut ground.wakers),
             }
             ground.wakers.wake.extend(queue.offered_to());
         });
@@ -192,19 +193,18 @@ impl<O: Outside> Ground<O> {
         now: Timestamp,
         commands: &mut Vec<Command>,
     ) -> Option<Timestamp> {
-        let head = queue.awake().next();
         let Some(offer) = &mut queue.offer else { return Some(Timestamp::NEVER) };
-        if head.is_some() && offer.stands(now) {
-            return Some(offer.until());
-        }
-        if let Some(waiter) = head.and_then(|head| queue.waiters.get_mut(&head)) {
-            waiter.asleep = true;
+        if let Some(waiter) = queue.waiters.head() {
+            if offer.stands(now) {
+                return Some(offer.until());
+            }
+            waiter.standing = Standing::Asleep;
             // It may have been polled just after its time: then it comes again, and is awake.
-            self.wakers.wake.extend(waiter.waker.clone());
+            self.wakers.wake.extend(waiter.waker.take());
         }
         let renewed = offer.renew(now, self.pace.claim);
         let until = offer.until();
-        if renewed && queue.awake().next().is_some() {
+        if renewed && queue.waiters.head().is_some() {
             self.wakers.wake.extend(queue.offered_to());
             return Some(until);
         }

@@ -11,8 +11,10 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use self::ground::Ground;
+use self::line::Standing;
 pub(crate) use self::outside::{Outside, Process};
-use self::queue::{Queue, Waiter};
+use self::queue::Queue;
+pub(crate) use self::wakers::Wakers;
 use crate::backend::{Lock, StoreError};
 use crate::clock::Timestamp;
 use crate::protocol::contender::{Contender, Pace, Traces};
@@ -21,12 +23,14 @@ use crate::protocol::offer::{HandOff, Offer, Turn};
 
 mod driven;
 mod ground;
+mod line;
 mod outside;
 mod queue;
 #[cfg(test)]
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod wakers;
 
 /// A caller's place in the local order: lower came earlier.
 pub(crate) type Ticket = u64;
@@ -37,14 +41,6 @@ pub(crate) struct Waiting<O = Process> {
     keys: HashMap<Arc<str>, Queue>,
     ground: Ground<O>,
     next_ticket: Ticket,
-}
-
-/// Wakers to call, and to drop, once the mutex around this is let go: both may run code of the
-/// user's.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Wakers {
-    wake: Vec<Waker>,
-    spent: Vec<Waker>,
 }
 
 /// Why a waiter gets no lock.
@@ -99,13 +95,14 @@ impl<O: Outside> Waiting<O> {
         Self { keys: HashMap::new(), ground: Ground::new(outside, pace, hand_off), next_ticket: 0 }
     }
 
-    /// A caller wants `key`.
+    /// A caller wants `key`. If it waits, it is woken by `waker` when it is to look.
     pub(crate) fn enter(
         &mut self,
         key: &Arc<str>,
         lease: Duration,
         may_wait: bool,
         max_waiters: usize,
+        waker: &Waker,
     ) -> Entry {
         let ticket = self.next_ticket;
         let place = match self.keys.entry(Arc::clone(key)) {
@@ -130,7 +127,9 @@ impl<O: Outside> Waiting<O> {
             return Entry::Full;
         }
         self.next_ticket += 1;
-        place.waiters.insert(ticket, Waiter::new(lease));
+        place.waiters.join(ticket, lease, Some(waker.clone()));
+        // The lock may be on offer, with nobody else awake to take it.
+        self.ground.wakers.wake.extend(place.offered_to());
         // It is not idle now.
         let _ = self.ground.settle(key, place);
         Entry::Wait(ticket)
@@ -155,7 +154,7 @@ impl<O: Outside> Waiting<O> {
             if let Some(holder) = holder {
                 queue.note_owner(&holder, ground.outside.now());
             }
-            queue.waiters.insert(ticket, Waiter::new(lease));
+            queue.waiters.join(ticket, lease, None);
             let adopted = queue.contender.as_deref().is_none_or(Contender::has_sent_nothing);
             if adopted {
                 let pace = ground.pace;
@@ -193,35 +192,45 @@ impl<O: Outside> Waiting<O> {
     ) -> Poll<Result<(Lock, Granted), Verdict>> {
         // A waiter stands in the queue from `enter` to `leave` or to this function's answer.
         let Some(queue) = self.keys.get_mut(key) else { return Poll::Pending };
-        let Some(waiter) = queue.waiters.get_mut(&ticket) else { return Poll::Pending };
-        if let Some(verdict) = waiter.verdict.take() {
-            self.leave(key, ticket);
-            return Poll::Ready(Err(verdict));
-        }
-        let woke_up = std::mem::take(&mut waiter.asleep);
-        if !waiter.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            self.ground.wakers.spent.extend(waiter.waker.replace(waker.clone()));
-        }
-        let now = self.ground.outside.now();
-        let is_next = queue.awake().next() == Some(ticket);
-        let offered = is_next && queue.offer.as_ref().is_some_and(|offer| offer.stands(now));
-        if !offered && !woke_up {
-            return Poll::Pending;
-        }
-        let taken = self.change(key, |queue, ground| {
-            let Offer { owner, granted, turn, .. } = *queue.offer.take_if(|_| offered)?;
+        let Some(waiter) = queue.waiters.get_mut(ticket) else { return Poll::Pending };
+        let woke_up = match &waiter.standing {
+            Standing::Refused(verdict) => {
+                let verdict = (**verdict).clone();
+                self.leave(key, ticket);
+                return Poll::Ready(Err(verdict));
+            }
+            Standing::Asleep => true,
+            Standing::Awake | Standing::Gone => false,
+        };
+        waiter.standing = Standing::Awake;
+        let ground = &mut self.ground;
+        let now = ground.outside.now();
+        let is_next = queue.waiters.head().is_some_and(|head| head.ticket == ticket);
+        if let Some(offer) = queue.offer.take_if(|offer| is_next && offer.stands(now)) {
+            let Offer { owner, granted, turn, .. } = *offer;
             queue.note_owner(&owner, now);
             queue.add_hold(Arc::clone(&owner), turn);
-            ground.wakers.spend(queue.waiters.remove(&ticket));
-            Some((Lock { key: Arc::clone(key), owner }, granted))
-        });
-        taken.flatten().map_or(Poll::Pending, |taken| Poll::Ready(Ok(taken)))
+            ground.wakers.spent.extend(queue.waiters.leave(ticket));
+            // It is not idle now.
+            let _ = ground.settle(key, queue);
+            return Poll::Ready(Ok((Lock { key: Arc::clone(key), owner }, granted)));
+        }
+        if let Some(waiter) = queue.waiters.get_mut(ticket)
+            && !waiter.waker.as_ref().is_some_and(|known| known.will_wake(waker))
+        {
+            ground.wakers.spent.extend(waiter.waker.replace(waker.clone()));
+        }
+        if woke_up {
+            // It is not idle now.
+            let _ = ground.settle(key, queue);
+        }
+        Poll::Pending
     }
 
     /// A waiter goes away.
     pub(crate) fn leave(&mut self, key: &Arc<str>, ticket: Ticket) {
         self.change(key, |queue, ground| {
-            ground.wakers.spend(queue.waiters.remove(&ticket));
+            ground.wakers.spent.extend(queue.waiters.leave(ticket));
             ground.wakers.wake.extend(queue.offered_to());
         });
     }
@@ -230,7 +239,7 @@ impl<O: Outside> Waiting<O> {
     /// code that had it is still at work.
     pub(crate) fn hold_ended(&mut self, lock: &Lock) {
         self.change(&lock.key, |queue, ground| {
-            if queue.remove_hold(&lock.owner).is_some() {
+            if queue.remove_hold(&lock.owner) {
                 queue.note_owner(&lock.owner, ground.outside.now());
             }
         });
@@ -241,9 +250,8 @@ impl<O: Outside> Waiting<O> {
     /// what the store has under this owner is the next one's.
     pub(crate) fn pass_on(&mut self, lock: &Lock, granted: Granted) -> bool {
         let Some(queue) = self.keys.get_mut(&lock.key) else { return false };
-        let heir = queue.awake().next().and_then(|ticket| queue.waiters.get(&ticket));
         // A TTL never gets shorter: who wants a shorter lease gets it from the store.
-        let fits = heir.is_some_and(|heir| heir.lease >= granted.lease);
+        let fits = queue.waiters.head().is_some_and(|heir| heir.lease >= granted.lease);
         if queue.offer.is_some() || !fits {
             return false;
         }
@@ -268,7 +276,7 @@ impl<O: Outside> Waiting<O> {
     /// Nobody gets a lock any more.
     pub(crate) fn shut_down(&mut self) {
         for queue in self.keys.values_mut() {
-            queue.refuse(&Verdict::ShutDown, &mut self.ground.wakers);
+            queue.refuse(Verdict::ShutDown, &mut self.ground.wakers);
         }
     }
 
@@ -302,16 +310,5 @@ impl<O: Outside> Waiting<O> {
             self.keys.remove(key);
         }
         Some(result)
-    }
-}
-
-impl Wakers {
-    /// Wakes and drops what was collected.
-    pub(crate) fn wake(self) {
-        self.wake.into_iter().for_each(Waker::wake);
-    }
-
-    fn spend(&mut self, waiter: Option<Waiter>) {
-        self.spent.extend(waiter.and_then(|waiter| waiter.waker));
     }
 }

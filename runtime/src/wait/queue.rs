@@ -1,12 +1,10 @@
 //! One key as this process sees it: who tries, holds and awaits it.
 
-use std::collections::BTreeMap;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
 
-use super::{Report, Ticket, Verdict, Wakers};
+use super::line::{Line, Standing, Waiter};
+use super::{Report, Verdict, Wakers};
 use crate::clock::Timestamp;
 use crate::protocol::contender::Contender;
 use crate::protocol::offer::{Offer, Turn};
@@ -20,7 +18,7 @@ pub(super) struct Queue {
     hold: Option<Held>,
     /// Others, in the moment in which a loss is found out.
     more_holds: Vec<Held>,
-    pub(super) waiters: BTreeMap<Ticket, Waiter>,
+    pub(super) waiters: Line,
     /// The lock, between its grant and its taking. Boxed like the contender: most keys have none, and
     /// a process may hold very many.
     pub(super) offer: Option<Box<Offer>>,
@@ -37,15 +35,6 @@ struct Held {
     turn: Turn,
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Waiter {
-    pub(super) lease: Duration,
-    pub(super) waker: Option<Waker>,
-    /// It did not take an offer in time: it gets none until it is polled again.
-    pub(super) asleep: bool,
-    pub(super) verdict: Option<Verdict>,
-}
-
 impl Queue {
     /// A key that one caller tries.
     pub(super) const fn tried() -> Self {
@@ -53,7 +42,7 @@ impl Queue {
             trying: 1,
             hold: None,
             more_holds: Vec::new(),
-            waiters: BTreeMap::new(),
+            waiters: Line::new(),
             offer: None,
             contender: None,
             seen: None,
@@ -63,21 +52,24 @@ impl Queue {
 
     /// Notes that `owner` has the lock at `now`.
     pub(super) fn note_owner(&mut self, owner: &Arc<str>, now: Timestamp) {
-        self.seen = Some((Arc::clone(owner), now));
+        match &mut self.seen {
+            Some((seen, at)) if Arc::ptr_eq(seen, owner) => *at = now,
+            seen => *seen = Some((Arc::clone(owner), now)),
+        }
     }
 
     pub(super) fn add_hold(&mut self, owner: Arc<str>, turn: Turn) {
         self.more_holds.extend(self.hold.replace(Held { owner, turn }));
     }
 
-    /// Removes a hold; what was spent of its turn.
-    pub(super) fn remove_hold(&mut self, owner: &str) -> Option<Turn> {
-        if let Some(held) = self.hold.take_if(|held| *held.owner == *owner) {
+    /// Removes a hold. False if there is none of `owner`.
+    pub(super) fn remove_hold(&mut self, owner: &str) -> bool {
+        if self.hold.take_if(|held| *held.owner == *owner).is_some() {
             self.hold = self.more_holds.pop();
-            return Some(held.turn);
+            return true;
         }
-        let at = self.more_holds.iter().position(|held| *held.owner == *owner)?;
-        Some(self.more_holds.remove(at).turn)
+        let at = self.more_holds.iter().position(|held| *held.owner == *owner);
+        at.map(|at| self.more_holds.remove(at)).is_some()
     }
 
     /// The turn of a hold.
@@ -110,21 +102,12 @@ impl Queue {
 
     /// Whether somebody is at work on the key, and not merely about to leave or no longer polled.
     pub(super) fn is_busy(&self) -> bool {
-        self.is_held() || self.offer.is_some() || self.awake().next().is_some()
-    }
-
-    /// Those who would take an offer, first come first.
-    pub(super) fn awake(&self) -> impl Iterator<Item = Ticket> {
-        self.waiters
-            .iter()
-            .filter(|(_, waiter)| !waiter.asleep && waiter.verdict.is_none())
-            .map(|(ticket, _)| *ticket)
+        self.is_held() || self.offer.is_some() || self.waiters.awake().next().is_some()
     }
 
     /// The waiter for whom the contender contends: the first one without an offer.
     pub(super) fn wanted(&self) -> Option<&Waiter> {
-        let ticket = self.awake().nth(usize::from(self.offer.is_some()))?;
-        self.waiters.get(&ticket)
+        self.waiters.awake().nth(usize::from(self.offer.is_some()))
     }
 
     /// When the driver has something to do for the offer or the contender.
@@ -133,22 +116,23 @@ impl Queue {
         let contender =
             contender.map_or(Timestamp::NEVER, |it| it.next_step(self.wanted().is_some()));
         let offer = self.offer.as_ref().map_or(Timestamp::NEVER, |offer| {
-            if self.awake().next().is_some() { offer.until() } else { Timestamp::NOW }
+            if self.waiters.awake().next().is_some() { offer.until() } else { Timestamp::NOW }
         });
         contender.min(offer)
     }
 
-    /// The waker of the waiter to whom the lock is on offer, if it is.
-    pub(super) fn offered_to(&self) -> Option<Waker> {
+    /// The waker of the waiter to whom the lock is on offer, if it is and does not know yet.
+    pub(super) fn offered_to(&mut self) -> Option<Waker> {
         self.offer.as_ref()?;
-        self.waiters[&self.awake().next()?].waker.clone()
+        self.waiters.head()?.waker.take()
     }
 
     /// Refuses everybody who waits.
-    pub(super) fn refuse(&mut self, verdict: &Verdict, wakers: &mut Wakers) {
-        for waiter in self.waiters.values_mut() {
-            waiter.verdict = Some(verdict.clone());
-            wakers.wake.extend(waiter.waker.clone());
+    pub(super) fn refuse(&mut self, verdict: Verdict, wakers: &mut Wakers) {
+        let verdict = Arc::new(verdict);
+        for waiter in self.waiters.iter_mut() {
+            waiter.standing = Standing::Refused(Arc::clone(&verdict));
+            wakers.wake.extend(waiter.waker.take());
         }
     }
 
@@ -164,18 +148,5 @@ impl Queue {
             trouble: contender.and_then(Contender::trouble).cloned(),
             held_here: self.is_held(),
         }
-    }
-}
-
-// Whom a waiter wakes makes no difference to what happens next, whether it can does.
-impl Hash for Waiter {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        (self.lease, self.waker.is_some(), self.asleep, &self.verdict).hash(hasher);
-    }
-}
-
-impl Waiter {
-    pub(super) const fn new(lease: Duration) -> Self {
-        Self { lease, waker: None, asleep: false, verdict: None }
     }
 }

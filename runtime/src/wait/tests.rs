@@ -46,9 +46,11 @@ impl Wake for Bell {
 fn waiter_that_looks_just_after_its_offer_ended_is_told_to_look_again() {
     let mut waiting = waiting();
     let lock = Lock { key: "stock:lock:7".into(), owner: "test/first".into() };
-    assert!(matches!(waiting.enter(&lock.key, LEASE, true, 1), Entry::Try(_)));
+    assert!(matches!(waiting.enter(&lock.key, LEASE, true, 1, Waker::noop()), Entry::Try(_)));
     waiting.tried(&lock.key, Some(Arc::clone(&lock.owner)));
-    let Entry::Wait(ticket) = waiting.enter(&lock.key, LEASE, true, 1) else { panic!("no queue") };
+    let Entry::Wait(ticket) = waiting.enter(&lock.key, LEASE, true, 1, Waker::noop()) else {
+        panic!("no queue")
+    };
     let bell = Arc::new(Bell::default());
     let waker = Arc::clone(&bell).into();
     assert!(waiting.poll(&lock.key, ticket, &waker).is_pending());
@@ -72,8 +74,10 @@ fn late_grant_does_not_replace_an_offer_that_reaches_further() {
     let mut waiting = waiting();
     let key: Arc<str> = "stock:lock:7".into();
     let passed_on = Lock { key: Arc::clone(&key), owner: "test/first".into() };
-    assert!(matches!(waiting.enter(&key, LEASE, true, 1), Entry::Try(_)));
-    let Entry::Wait(ticket) = waiting.enter(&key, LEASE, true, 1) else { panic!("no queue") };
+    assert!(matches!(waiting.enter(&key, LEASE, true, 1, Waker::noop()), Entry::Try(_)));
+    let Entry::Wait(ticket) = waiting.enter(&key, LEASE, true, 1, Waker::noop()) else {
+        panic!("no queue")
+    };
     assert!(waiting.poll(&key, ticket, Waker::noop()).is_pending());
     let sent_at = Timestamp::NOW + PATIENCE_WITH_A_TRY;
     waiting.ground.outside.now = sent_at;
