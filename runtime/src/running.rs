@@ -140,11 +140,13 @@ impl<F: Future> Future for Running<F> {
             let left = std::mem::replace(stage, Stage::Left);
             // The body's captures go before the release, and before anybody hears of its end.
             self.set(Self::Done);
-            let Stage::Inside(Inside { entered, .. }) = left else { return Poll::Pending };
+            let Stage::Inside(Inside { entered, watch }) = left else { return Poll::Pending };
+            // First, so that the end of the hold does not wake this very task.
+            drop(watch);
             match entered.leave() {
                 Ok(outcome) => return Poll::Ready(judged(output, outcome)),
-                Err(entered) => {
-                    let release = Box::pin(entered.release());
+                Err(leaving) => {
+                    let release = Box::pin(leaving.release());
                     self.set(Self::Releasing { output, release });
                 }
             }
