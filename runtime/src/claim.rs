@@ -90,10 +90,10 @@ impl Claim {
             self.token = Some(self.core.draw(&self.lock).await?);
         }
         // Last: nothing is awaited between this and the first poll of the body.
-        if !self.is_fresh(settings.lease) {
-            self.renew(settings.lease).await?;
-            if !self.is_fresh(settings.lease) {
-                return Err(Refusal::TooSlow { lease: settings.lease });
+        if !self.is_fresh(settings.lease()) {
+            self.renew(settings.lease()).await?;
+            if !self.is_fresh(settings.lease()) {
+                return Err(Refusal::TooSlow { lease: settings.lease() });
             }
         }
         Ok(())
@@ -101,7 +101,7 @@ impl Claim {
 
     /// Whether nothing is to be awaited before the hold.
     pub(crate) fn is_settled(&self, settings: &Settings) -> bool {
-        self.token.is_some() == settings.fencing && self.is_fresh(settings.lease)
+        self.token.is_some() == settings.fencing && self.is_fresh(settings.lease())
     }
 
     pub(crate) fn begin(mut self, settings: &Settings) -> Result<Arc<Hold>, Refusal> {
@@ -114,7 +114,7 @@ impl Claim {
             self.queue_up_in(state);
             self.stage = Stage::Taken;
             let grant = (self.granted, self.token);
-            Ok(Hold::begin(&core, state, self.lock.clone(), grant, settings.max_hold))
+            Ok(Hold::begin(&core, state, self.lock.clone(), grant, settings.max_hold()))
         })?;
         Ok(Arc::new(hold))
     }

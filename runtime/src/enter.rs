@@ -1,5 +1,6 @@
 //! Getting inside: into holds of the calling chain's own where there are any, else into new ones.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -47,19 +48,23 @@ enum Seek {
     Seeking(BoxFuture<Result<Entered, LockError>>),
     // Needs no lock.
     Skip,
-    StartAll { core: Arc<Core>, keys: Vec<String>, settings: Settings },
-    StartOne { core: Arc<Core>, key: String, settings: Settings },
+    StartAll { core: Arc<Core>, keys: Vec<Cow<'static, str>>, settings: Settings },
+    StartOne { core: Arc<Core>, key: Cow<'static, str>, settings: Settings },
 }
 
 impl Acquire {
     /// Enters `key`.
-    pub(crate) fn one(core: Arc<Core>, key: String, settings: Settings) -> Self {
+    pub(crate) fn one(core: Arc<Core>, key: Cow<'static, str>, settings: Settings) -> Self {
         Self::by(Seek::StartOne { core, key, settings })
     }
 
     /// Enters all of `keys`, or none: in the order of their bytes, whatever order they come in, so
     /// that two callers never hold what the other one waits for.
-    pub(crate) fn all(core: Arc<Core>, mut keys: Vec<String>, settings: Settings) -> Self {
+    pub(crate) fn all(
+        core: Arc<Core>,
+        mut keys: Vec<Cow<'static, str>>,
+        settings: Settings,
+    ) -> Self {
         keys.sort_unstable();
         keys.dedup();
         Self::by(Seek::StartAll { core, keys, settings })
@@ -206,17 +211,18 @@ impl Future for Seek {
 /// Awaits: each lock in turn. A drop in between releases those that are held already.
 async fn enter_all(
     core: Arc<Core>,
-    keys: Vec<String>,
+    keys: Vec<Cow<'static, str>>,
     settings: Settings,
 ) -> Result<Entered, LockError> {
     let begun_at = core.now();
     let mut entered = Entered::unlocked().with(settings);
     for key in keys {
         // One `wait` for all of them.
-        let left = settings.wait.saturating_sub(core.now().since(begun_at));
+        let left = settings.wait().saturating_sub(core.now().since(begun_at));
         // Zero would be one try, which may take longer than what is left: nothing.
-        let left = left.max(settings.wait.min(Duration::from_nanos(1)));
-        let settings = Settings { wait: left, ..settings };
+        let left = left.max(settings.wait().min(Duration::from_nanos(1)));
+        let mut settings = settings;
+        settings.set_wait(left);
         let one = Acquire::one(Arc::clone(&core), key, settings).await?;
         entered = entered.join(one);
     }
@@ -256,12 +262,12 @@ fn enter_with(
 async fn wait_for_sibling(frame: &Arc<Frame>, settings: Settings) -> Result<Entered, LockError> {
     let gate = Arc::clone(frame.gate()).acquire_owned();
     // The gate is never closed.
-    match tokio::time::timeout(settings.wait, gate).await {
+    match tokio::time::timeout(settings.wait(), gate).await {
         Ok(Ok(permit)) => enter_with(frame, permit, settings),
         Ok(Err(_)) | Err(_) => {
             let text = "another call inside the same hold had the lock all the time";
             let error = LockError::new(LockErrorKind::Timeout, text);
-            Err(error.with_key(frame.lease().key()).with_waited(settings.wait))
+            Err(error.with_key(frame.lease().key()).with_waited(settings.wait()))
         }
     }
 }

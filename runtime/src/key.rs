@@ -16,7 +16,7 @@ use crate::options::LockOptions;
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct LockKey {
-    text: String,
+    text: Cow<'static, str>,
     template: Cow<'static, str>,
     options: LockOptions,
     fault: Option<Fault>,
@@ -42,7 +42,7 @@ impl LockKey {
     /// ```
     pub fn literal(text: impl Into<Cow<'static, str>>) -> Self {
         let template = text.into();
-        let text = template.clone().into_owned();
+        let text = template.clone();
         let fault = if text.contains(['<', '>']) {
             Some(Fault::PlaceholderInLiteral)
         } else if text.trim().is_empty() {
@@ -97,9 +97,9 @@ impl LockKey {
     }
 
     /// The key as it stands in the store.
-    pub(crate) fn into_namespace(self, namespace: Option<&str>) -> String {
+    pub(crate) fn into_namespace(self, namespace: Option<&str>) -> Cow<'static, str> {
         match namespace {
-            Some(namespace) => format!("{namespace}:{}", self.text),
+            Some(namespace) => format!("{namespace}:{}", self.text).into(),
             None => self.text,
         }
     }
@@ -127,7 +127,10 @@ impl<T: Display + ?Sized> KeyPart for T {}
 #[derive(Debug)]
 #[must_use]
 pub struct KeyBuilder {
-    key: LockKey,
+    text: String,
+    template: Cow<'static, str>,
+    options: LockOptions,
+    fault: Option<Fault>,
 }
 
 impl KeyBuilder {
@@ -135,12 +138,12 @@ impl KeyBuilder {
     pub fn new(template: impl Into<Cow<'static, str>>) -> Self {
         let template = template.into();
         let text = String::with_capacity(template.len() + 16);
-        Self { key: LockKey { text, template, options: LockOptions::new(), fault: None } }
+        Self { text, template, options: LockOptions::new(), fault: None }
     }
 
     /// Appends text of the template, brackets already unescaped.
     pub fn literal(mut self, text: &str) -> Self {
-        self.key.text.push_str(text);
+        self.text.push_str(text);
         self
     }
 
@@ -150,7 +153,7 @@ impl KeyBuilder {
         placeholder: impl Into<Cow<'static, str>>,
         value: &V,
     ) -> Self {
-        let mut escaped = Escaped::new(&mut self.key.text);
+        let mut escaped = Escaped::new(&mut self.text);
         let fault = if write!(escaped, "{value}").is_err() {
             Fault::ValueFailed { placeholder: placeholder.into() }
         } else if escaped.is_blank() {
@@ -158,21 +161,22 @@ impl KeyBuilder {
         } else {
             return self;
         };
-        self.key.fault.get_or_insert(fault);
+        self.fault.get_or_insert(fault);
         self
     }
 
     /// Sets what the template declares besides the key.
     pub fn options(mut self, options: LockOptions) -> Self {
-        self.key.options = options;
+        self.options = options;
         self
     }
 
     /// Ends the key.
-    pub fn finish(mut self) -> LockKey {
-        if self.key.text.trim().is_empty() {
-            self.key.fault.get_or_insert(Fault::EmptyText);
+    pub fn finish(self) -> LockKey {
+        let Self { text, template, options, mut fault } = self;
+        if text.trim().is_empty() {
+            fault.get_or_insert(Fault::EmptyText);
         }
-        self.key
+        LockKey { text: text.into(), template, options, fault }
     }
 }

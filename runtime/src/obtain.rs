@@ -63,7 +63,7 @@ impl Caller {
         Self { core, key, settings, begun_at, place: Place::Gone, silent: None }
     }
 
-    /// Obtains a hold of the key within `settings.wait`.
+    /// Obtains a hold of the key within `settings.wait()`.
     ///
     /// Awaits: the channel, the direct try, the turn in the queue, a renewal of a grant that came late.
     /// If the caller is dropped at any of them, it leaves the local queue at once, and the backlog
@@ -84,20 +84,23 @@ impl Caller {
         {
             return Ok(hold);
         }
-        let turn = timeout(self.left(), poll_fn(|cx| self.look(cx.waker())));
-        match turn.await.unwrap_or(Err(Refusal::TimedOut))? {
-            Reached::Hold(hold) => Ok(Arc::new(hold)),
-            Reached::Claim(claim) => Box::pin(self.settle(claim)).await,
-        }
+        // In one expression, and nothing of it is left at the next await: else it would be kept twice.
+        let reached = timeout(self.left(), poll_fn(|cx| self.look(cx.waker()))).await;
+        let settling = match reached.unwrap_or(Err(Refusal::TimedOut))? {
+            Reached::Hold(hold) => return Ok(Arc::new(hold)),
+            Reached::Claim(claim) => Box::pin(self.settle(claim)),
+        };
+        settling.await
     }
 
     fn enter(&mut self, waker: &Waker) -> Result<(), Refusal> {
-        let Settings { wait, lease, max_waiters, .. } = self.settings;
+        let (lease, max_waiters) = (self.settings.lease(), self.settings.max_waiters);
+        let may_wait = !self.settings.wait().is_zero();
         let entry = self.core.change(|state| {
             if state.is_shut_down() {
                 return Err(Refusal::ShutDown);
             }
-            Ok(state.waiting.enter(&self.key, lease, !wait.is_zero(), max_waiters, waker))
+            Ok(state.waiting.enter(&self.key, lease, may_wait, max_waiters, waker))
         })?;
         self.place = match entry {
             Entry::Busy => return Err(Refusal::Held(None)),
@@ -110,12 +113,12 @@ impl Caller {
 
     /// What is left of `wait`.
     fn left(&self) -> Duration {
-        self.settings.wait.saturating_sub(self.core.now().since(self.begun_at))
+        self.settings.wait().saturating_sub(self.core.now().since(self.begun_at))
     }
 
     /// The same, if it is a bound: a single try is bounded by the store's own time-outs.
     fn limit(&self) -> Option<Duration> {
-        (!self.settings.wait.is_zero()).then(|| self.left())
+        (!self.settings.wait().is_zero()).then(|| self.left())
     }
 
     /// The error for a refusal.
@@ -132,7 +135,7 @@ impl Caller {
         // The usual try needs no timer of its own: the store answers within less than `wait`, or says
         // that it does not.
         let in_time = self.settings.max_waiters > 0
-            && open.as_ref().is_some_and(|open| open.answers_within() < self.settings.wait);
+            && open.as_ref().is_some_and(|open| open.answers_within() < self.settings.wait());
         let limit = self.limit().filter(|_| !in_time);
         let tried = bounded(limit, pin!(self.try_directly(ticket, open))).await?;
         let Some(claim) = tried else { return Ok(None) };
@@ -158,9 +161,9 @@ impl Caller {
         open: Option<Arc<dyn Channel>>,
     ) -> Result<Option<Claim>, Refusal> {
         let settings = self.settings;
-        let goes_on = !settings.wait.is_zero() && settings.max_waiters > 0;
+        let goes_on = !settings.wait().is_zero() && settings.max_waiters > 0;
         let lock = Lock { key: Arc::clone(&self.key), owner: self.core.instance().new_owner() };
-        let lease = settings.lease;
+        let lease = settings.lease();
         let channel = match open {
             Some(channel) => Ok(channel),
             None => self.core.channel().await,
@@ -219,7 +222,7 @@ impl Caller {
             _ => None,
         };
         if !goes_on {
-            let full = !settings.wait.is_zero() && matches!(refusal, Refusal::Held(_));
+            let full = !settings.wait().is_zero() && matches!(refusal, Refusal::Held(_));
             return Err(if full { Refusal::QueueFull } else { refusal });
         }
         let holder = match refusal {
@@ -260,13 +263,13 @@ impl Caller {
     async fn take(&self, channel: &dyn Channel, lock: &Lock) -> StoreResult<Taken> {
         let settings = &self.settings;
         if settings.fencing {
-            return Ok(match channel.draw(lock, Some(settings.lease)).await? {
+            return Ok(match channel.draw(lock, Some(settings.lease())).await? {
                 Drawn::Gone => Taken::HeldBy(None),
                 Drawn::HeldBy(owner) => Taken::HeldBy(Some(owner)),
                 Drawn::Token(token) => Taken::Granted(Some(token)),
             });
         }
-        Ok(match channel.acquire(lock, settings.lease).await? {
+        Ok(match channel.acquire(lock, settings.lease()).await? {
             Acquired::Granted => Taken::Granted(None),
             Acquired::HeldBy(owner) => Taken::HeldBy(Some(owner)),
         })
@@ -304,8 +307,8 @@ impl Caller {
                 Err(verdict) => return Poll::Ready(Err(verdict.into())),
             };
             // After a shut-down there is a verdict for each waiter.
-            if !settings.fencing && granted.is_fresh(settings.lease, core.now()) {
-                let hold = Hold::begin(core, state, lock, (granted, None), settings.max_hold);
+            if !settings.fencing && granted.is_fresh(settings.lease(), core.now()) {
+                let hold = Hold::begin(core, state, lock, (granted, None), settings.max_hold());
                 return Poll::Ready(Ok(Reached::Hold(hold)));
             }
             Poll::Ready(Ok(Reached::Claim(Claim::of_queue(core, lock, granted))))

@@ -189,6 +189,7 @@ impl LockOptions {
     }
 
     /// Fills what is not set here from `other`.
+    #[cfg(feature = "tower")]
     pub(crate) fn or(self, other: &Self) -> Self {
         Self {
             wait: self.wait.or(other.wait),
@@ -206,18 +207,80 @@ impl LockOptions {
 
     /// Fills the defaults in and refuses what cannot work.
     pub(crate) fn resolve(&self) -> Result<Settings, LockError> {
-        let settings = Settings {
-            wait: self.wait.unwrap_or(DEFAULT_WAIT),
-            lease: self.lease.unwrap_or(DEFAULT_LEASE),
-            max_hold: self.max_hold,
-            on_lost: self.on_lost.unwrap_or_default(),
-            release: self.release.unwrap_or_default(),
-            reentrant: self.reentrant.unwrap_or(true),
-            strict: self.strict.unwrap_or(false),
-            fencing: self.fencing.unwrap_or(false),
-            max_waiters: self.max_waiters.unwrap_or(usize::MAX),
-        };
-        let Settings { wait, lease, max_hold, .. } = settings;
+        let mut settings = Settings::DEFAULT;
+        settings.set(self);
+        settings.check().map(|()| settings)
+    }
+
+    pub(crate) fn own_name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+}
+
+/// Options with nothing left open.
+///
+/// Every call carries them along, a waiting one as long as it waits: so they are kept small, and the
+/// durations are in nanoseconds. What is longer than these can say is longer than is allowed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    wait: u64,
+    lease: u64,
+    /// The maximum for no cap.
+    max_hold: u64,
+    pub(crate) max_waiters: usize,
+    pub(crate) on_lost: OnLost,
+    pub(crate) release: Release,
+    pub(crate) reentrant: bool,
+    pub(crate) strict: bool,
+    pub(crate) fencing: bool,
+}
+
+impl Settings {
+    pub(crate) const DEFAULT: Self = Self {
+        wait: 3 * SECOND,
+        lease: 10 * SECOND,
+        max_hold: u64::MAX,
+        max_waiters: usize::MAX,
+        on_lost: OnLost::Cancel,
+        release: Release::Await,
+        reentrant: true,
+        strict: false,
+        fencing: false,
+    };
+
+    pub(crate) fn wait(&self) -> Duration {
+        Duration::from_nanos(self.wait)
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        Duration::from_nanos(self.lease)
+    }
+
+    pub(crate) fn max_hold(&self) -> Option<Duration> {
+        (self.max_hold != u64::MAX).then(|| Duration::from_nanos(self.max_hold))
+    }
+
+    pub(crate) fn set_wait(&mut self, wait: Duration) {
+        self.wait = nanos(wait);
+    }
+
+    /// Takes over what is set in `options`.
+    pub(crate) fn set(&mut self, options: &LockOptions) {
+        self.wait = options.wait.map_or(self.wait, nanos);
+        self.lease = options.lease.map_or(self.lease, nanos);
+        // The maximum, which is too long, means none.
+        self.max_hold = options.max_hold.map_or(self.max_hold, |cap| nanos(cap).min(u64::MAX - 1));
+        self.max_waiters = options.max_waiters.unwrap_or(self.max_waiters);
+        self.on_lost = options.on_lost.unwrap_or(self.on_lost);
+        self.release = options.release.unwrap_or(self.release);
+        self.reentrant = options.reentrant.unwrap_or(self.reentrant);
+        self.strict = options.strict.unwrap_or(self.strict);
+        self.fencing = options.fencing.unwrap_or(self.fencing);
+    }
+
+    /// Refuses what cannot work.
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        let (wait, lease, max_hold) = (self.wait(), self.lease(), self.max_hold());
         if lease < MIN_LEASE {
             return Err(refuse(format!(
                 "lease is {lease:?}, but needs at least {MIN_LEASE:?}: shorter ones end before a \
@@ -230,7 +293,7 @@ impl LockOptions {
                  max_hold or shorten the lease"
             )));
         }
-        if settings.strict && settings.release == Release::Background {
+        if self.strict && self.release == Release::Background {
             return Err(refuse(
                 "strict needs the store's answer to the release, which with a release in the \
                  background nobody waits for: leave one of the two out"
@@ -244,29 +307,18 @@ impl LockOptions {
                 return Err(refuse(format!("{option} is {value:?}, but may be at most 365 days")));
             }
         }
-        Ok(settings)
+        Ok(())
     }
 }
 
-/// Options with nothing left open, checked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
-    pub(crate) wait: Duration,
-    pub(crate) lease: Duration,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) on_lost: OnLost,
-    pub(crate) release: Release,
-    pub(crate) reentrant: bool,
-    pub(crate) strict: bool,
-    pub(crate) fencing: bool,
-    pub(crate) max_waiters: usize,
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn refuse(message: String) -> LockError {
     LockError::new(LockErrorKind::Config, message)
 }
 
-const DEFAULT_WAIT: Duration = Duration::from_secs(3);
-const DEFAULT_LEASE: Duration = Duration::from_secs(10);
+const SECOND: u64 = 1_000_000_000;
 const MIN_LEASE: Duration = Duration::from_millis(100);
 const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -14,7 +14,7 @@ use crate::backend::redis::{ClientPem, Pem};
 use crate::driver::{Core, Tuning};
 use crate::error::{LockError, LockErrorKind};
 use crate::instance::Instance;
-use crate::options::{LockOptions, OnLost, Release};
+use crate::options::{LockOptions, OnLost, Release, Settings};
 use crate::protocol::offer::HandOff;
 use crate::refusal;
 
@@ -253,13 +253,13 @@ impl LockClientBuilder {
     ///
     /// `Config`: a setting cannot work; the text names it.
     pub fn build(self) -> Result<LockClient, LockError> {
-        self.check()?;
+        let defaults = self.check()?;
         let backend = self.backend()?;
         let instance = self.instance.as_deref().map_or_else(Instance::of_process, Instance::named);
         Ok(LockClient(Arc::new(Handle {
             core: Core::new(backend, instance, self.tuning),
             namespace: self.namespace.map(Into::into),
-            defaults: self.defaults,
+            defaults,
             max_key_bytes: self.max_key_bytes,
         })))
     }
@@ -275,7 +275,7 @@ impl LockClientBuilder {
     /// - `Config`: a setting cannot work; the text names it.
     /// - `Backend`: the store did not answer in time, or refused.
     pub async fn connect(self) -> Result<LockClient, LockError> {
-        let wait = self.defaults.resolve()?.wait;
+        let wait = self.defaults.resolve()?.wait();
         let connect_timeout = self.connect_timeout + OWN_TIMEOUT_FIRST;
         let client = self.build()?;
         // One attempt, bounded by its own time-out.
@@ -290,8 +290,8 @@ impl LockClientBuilder {
         }
     }
 
-    fn check(&self) -> Result<(), LockError> {
-        self.defaults.resolve()?;
+    fn check(&self) -> Result<Settings, LockError> {
+        let defaults = self.defaults.resolve()?;
         let (least, most) = (Duration::from_millis(50), Duration::from_secs(10));
         let given = self.tuning.claim;
         if !(least..=most).contains(&given) {
@@ -316,7 +316,7 @@ impl LockClientBuilder {
                 "instance is {given:?}: use a name without control characters, such as line breaks"
             )));
         }
-        Ok(())
+        Ok(defaults)
     }
 
     fn with(self, change: impl FnOnce(LockOptions) -> LockOptions) -> Self {
@@ -330,7 +330,7 @@ pub(super) fn on(backend: Arc<dyn Backend>) -> LockClient {
     LockClient(Arc::new(Handle {
         core: Core::new(backend, Instance::of_process(), defaults.tuning),
         namespace: None,
-        defaults: defaults.defaults,
+        defaults: Settings::DEFAULT,
         max_key_bytes: defaults.max_key_bytes,
     }))
 }

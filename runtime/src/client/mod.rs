@@ -1,5 +1,6 @@
 //! The client: what a service makes once, and asks for locks.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -9,13 +10,14 @@ use crate::backend::memory::{MemoryBackend, MemoryStore};
 use crate::driver::Core;
 use crate::error::{LockError, LockErrorKind};
 use crate::key::LockKey;
-use crate::options::LockOptions;
+use crate::options::Settings;
 use crate::refusal;
 
 mod builder;
 mod default;
 mod quorum;
 mod request;
+mod run;
 mod store;
 
 pub use builder::LockClientBuilder;
@@ -41,7 +43,7 @@ pub struct LockClient(Arc<Handle>);
 struct Handle {
     core: Arc<Core>,
     namespace: Option<Arc<str>>,
-    defaults: LockOptions,
+    defaults: Settings,
     max_key_bytes: usize,
 }
 
@@ -175,7 +177,8 @@ impl LockClient {
     ///
     /// `InvalidKey`, `Backend`, or `ForeignValue` for a value that is no lock.
     pub async fn holder(&self, key: LockKey) -> Result<Option<(String, Duration)>, LockError> {
-        let key: Arc<str> = self.resolve_key(key)?.into();
+        self.check_key(&key)?;
+        let key: Arc<str> = self.resolve_key(key).into();
         let request = async {
             let channel = self.0.core.channel().await?;
             channel.inspect(&key).await
@@ -228,8 +231,8 @@ impl LockClient {
         self.0.core.instance().name()
     }
 
-    /// The key as it stands in the store.
-    fn resolve_key(&self, key: LockKey) -> Result<String, LockError> {
+    /// Refuses a key that cannot be used here.
+    fn check_key(&self, key: &LockKey) -> Result<(), LockError> {
         key.check()?;
         let limit = self.0.max_key_bytes;
         let namespace = self.0.namespace.as_deref();
@@ -244,7 +247,12 @@ impl LockClient {
                 ),
             ));
         }
-        Ok(key.into_namespace(namespace))
+        Ok(())
+    }
+
+    /// The key as it stands in the store.
+    fn resolve_key(&self, key: LockKey) -> Cow<'static, str> {
+        key.into_namespace(self.0.namespace.as_deref())
     }
 }
 

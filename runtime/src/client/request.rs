@@ -1,97 +1,127 @@
 //! One call for one lock.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::LockClient;
+use super::run::Run;
 use crate::enter::Acquire;
 use crate::error::{LockError, LockErrorKind};
 use crate::guard::LockGuard;
 use crate::held::HeldLock;
 use crate::key::LockKey;
 use crate::options::{LockOptions, OnLost, Release, Settings};
-use crate::running::Failure;
 
 /// A request for a lock: set what differs, then [`acquire`](Self::acquire),
 /// [`try_acquire`](Self::try_acquire) or [`run`](Self::run).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a request does nothing until it is acquired or run"]
 pub struct LockRequest {
     client: LockClient,
     keys: Keys,
-    options: LockOptions,
+    settings: Settings,
+    name: Option<Box<str>>,
 }
 
+/// Keys as they stand in the store.
 #[derive(Clone, Debug)]
 enum Keys {
-    All(Vec<LockKey>),
-    One(LockKey),
+    All(Vec<Cow<'static, str>>),
+    One(Cow<'static, str>),
+    /// One that cannot be used, which its [`check`](LockClient::check_key) says.
+    Unusable(Box<LockKey>),
 }
 
 impl LockRequest {
     pub(super) fn one(client: LockClient, key: LockKey) -> Self {
-        Self { client, keys: Keys::One(key), options: LockOptions::new() }
+        let mut request = Self::new(client);
+        request.set(key.options());
+        request.keys = match request.client.check_key(&key) {
+            Ok(()) => Keys::One(request.client.resolve_key(key)),
+            Err(_) => Keys::Unusable(Box::new(key)),
+        };
+        request
     }
 
     pub(super) fn all(client: LockClient, keys: Vec<LockKey>) -> Self {
-        Self { client, keys: Keys::All(keys), options: LockOptions::new() }
+        let mut request = Self::new(client);
+        // The first key that declares a setting decides it for all of them.
+        keys.iter().rev().for_each(|key| request.set(key.options()));
+        let client = &request.client;
+        let mut resolved = Vec::with_capacity(keys.len());
+        for key in keys {
+            if client.check_key(&key).is_err() {
+                request.keys = Keys::Unusable(Box::new(key));
+                return request;
+            }
+            resolved.push(client.resolve_key(key));
+        }
+        request.keys = Keys::All(resolved);
+        request
+    }
+
+    fn new(client: LockClient) -> Self {
+        let settings = client.0.defaults;
+        Self { client, keys: Keys::All(Vec::new()), settings, name: None }
     }
 
     /// See [`LockOptions::wait`]. Defaults to 3 seconds.
     pub fn wait(self, wait: Duration) -> Self {
-        self.with(|options| options.wait(wait))
+        self.options(LockOptions::new().wait(wait))
     }
 
     /// See [`LockOptions::lease`]. Defaults to 10 seconds.
     pub fn lease(self, lease: Duration) -> Self {
-        self.with(|options| options.lease(lease))
+        self.options(LockOptions::new().lease(lease))
     }
 
     /// See [`LockOptions::max_hold`]. Defaults to no cap.
     pub fn max_hold(self, max_hold: Duration) -> Self {
-        self.with(|options| options.max_hold(max_hold))
+        self.options(LockOptions::new().max_hold(max_hold))
     }
 
     /// See [`LockOptions::on_lost`]. Defaults to [`OnLost::Cancel`].
     pub fn on_lost(self, on_lost: OnLost) -> Self {
-        self.with(|options| options.on_lost(on_lost))
+        self.options(LockOptions::new().on_lost(on_lost))
     }
 
     /// See [`LockOptions::release`]. Defaults to [`Release::Await`].
     pub fn release(self, release: Release) -> Self {
-        self.with(|options| options.release(release))
+        self.options(LockOptions::new().release(release))
     }
 
     /// See [`LockOptions::not_reentrant`]. Defaults to off.
     pub fn not_reentrant(self) -> Self {
-        self.with(LockOptions::not_reentrant)
+        self.options(LockOptions::new().not_reentrant())
     }
 
     /// See [`LockOptions::strict`]. Defaults to off.
     pub fn strict(self) -> Self {
-        self.with(LockOptions::strict)
+        self.options(LockOptions::new().strict())
     }
 
     /// See [`LockOptions::fencing`]. Defaults to off.
     pub fn fencing(self) -> Self {
-        self.with(LockOptions::fencing)
+        self.options(LockOptions::new().fencing())
     }
 
     /// See [`LockOptions::max_waiters`]. Defaults to no limit.
     pub fn max_waiters(self, max_waiters: usize) -> Self {
-        self.with(|options| options.max_waiters(max_waiters))
+        self.options(LockOptions::new().max_waiters(max_waiters))
     }
 
     /// See [`LockOptions::name`]. Defaults to the key template.
     pub fn name(self, name: impl Into<Cow<'static, str>>) -> Self {
-        self.with(|options| options.name(name))
+        self.options(LockOptions::new().name(name))
     }
 
     /// Sets everything that is set in `options`.
-    pub fn options(self, options: LockOptions) -> Self {
-        self.with(|own| options.or(&own))
+    pub fn options(mut self, options: LockOptions) -> Self {
+        self.set(&options);
+        self
     }
 
     /// Acquires the lock, within `wait`.
@@ -126,8 +156,10 @@ impl LockRequest {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn acquire(self) -> Result<LockGuard, LockError> {
-        self.start().await.map(LockGuard::new)
+    pub fn acquire(self) -> impl Future<Output = Result<LockGuard, LockError>> + Send {
+        let mut acquire = self.start();
+        // Not an async function, which would keep the request beside what became of it.
+        async move { (&mut acquire).await.map(LockGuard::new) }
     }
 
     /// Tries once: `None` if another owner has the lock.
@@ -154,11 +186,14 @@ impl LockRequest {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn try_acquire(self) -> Result<Option<LockGuard>, LockError> {
-        match self.wait(Duration::ZERO).start().await {
-            Ok(entered) => Ok(Some(LockGuard::new(entered))),
-            Err(error) if error.kind() == LockErrorKind::Timeout => Ok(None),
-            Err(error) => Err(error),
+    pub fn try_acquire(self) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + Send {
+        let mut acquire = self.wait(Duration::ZERO).start();
+        async move {
+            match (&mut acquire).await {
+                Ok(entered) => Ok(Some(LockGuard::new(entered))),
+                Err(error) if error.kind() == LockErrorKind::Timeout => Ok(None),
+                Err(error) => Err(error),
+            }
         }
     }
 
@@ -189,14 +224,12 @@ impl LockRequest {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn run<F, B>(self, body: F) -> Result<B::Output, LockError>
+    pub fn run<F, B>(self, body: F) -> impl Future<Output = Result<B::Output, LockError>>
     where
         F: FnOnce(HeldLock) -> B,
         B: Future,
     {
-        let entered = self.start().await?;
-        let body = body(entered.held());
-        entered.run(body).await.map_err(Failure::into_error)
+        Run::new(self.start(), body)
     }
 
     /// Begins, or refuses what can be refused without asking the store.
@@ -206,35 +239,42 @@ impl LockRequest {
 
     /// The settings of this request, those of its keys and of the client included.
     pub(crate) fn settings(&self) -> Result<Settings, LockError> {
-        let keys = match &self.keys {
-            Keys::All(keys) => keys.as_slice(),
-            Keys::One(key) => std::slice::from_ref(key),
-        };
-        // The first key that declares a setting decides it for all of them.
-        let options = self.options.clone();
-        let options = keys.iter().fold(options, |options, key| options.or(key.options()));
-        options.or(&self.client.0.defaults).resolve()
+        self.settings.check().map(|()| self.settings)
     }
 
     fn resolve(self) -> Result<Acquire, LockError> {
         let settings = self.settings()?;
         let Self { client, keys, .. } = self;
-        let core = || Arc::clone(&client.0.core);
+        let core = Arc::clone(&client.0.core);
         match keys {
-            Keys::One(key) => Ok(Acquire::one(core(), client.resolve_key(key)?, settings)),
-            Keys::All(keys) => {
-                let keys = keys.into_iter().map(|key| client.resolve_key(key));
-                let keys = keys.collect::<Result<Vec<_>, _>>()?;
-                if keys.is_empty() {
-                    let text = "no keys to lock: name at least one";
-                    return Err(LockError::new(LockErrorKind::Config, text));
-                }
-                Ok(Acquire::all(core(), keys, settings))
+            Keys::One(key) => Ok(Acquire::one(core, key, settings)),
+            Keys::All(keys) if keys.is_empty() => {
+                let text = "no keys to lock: name at least one";
+                Err(LockError::new(LockErrorKind::Config, text))
+            }
+            Keys::All(keys) => Ok(Acquire::all(core, keys, settings)),
+            Keys::Unusable(key) => {
+                client.check_key(&key)?;
+                Ok(Acquire::one(core, client.resolve_key(*key), settings))
             }
         }
     }
 
-    fn with(self, change: impl FnOnce(LockOptions) -> LockOptions) -> Self {
-        Self { options: change(self.options), ..self }
+    fn set(&mut self, options: &LockOptions) {
+        self.settings.set(options);
+        if let Some(name) = options.own_name() {
+            self.name = Some(name.into());
+        }
+    }
+}
+
+impl fmt::Debug for LockRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockRequest")
+            .field("client", &self.client)
+            .field("keys", &self.keys)
+            .field("settings", &self.settings)
+            .field("name", &self.name)
+            .finish()
     }
 }

@@ -130,7 +130,7 @@ impl Plan {
             let text = "the request's own deadline has passed";
             return Err((LockError::new(LockErrorKind::Timeout, text), Cut::ByDeadline));
         }
-        let wait = request.settings().map_err(no_cut)?.wait;
+        let wait = request.settings().map_err(no_cut)?.wait();
         if left >= wait {
             return Ok(Some((self.begin(request), Cut::No)));
         }
