@@ -59,12 +59,10 @@ struct View {
 impl HeldLock {
     /// A look at `holds`, if there is one.
     pub(crate) fn at<'a>(holds: impl IntoIterator<Item = &'a Arc<Hold>>) -> Option<Self> {
-        let mut views = holds.into_iter().map(|hold| View {
-            core: Arc::downgrade(hold.core()),
-            lease: Arc::clone(hold.lease()),
-            id: hold.id(),
-        });
-        Some(Self { first: views.next()?, more: views.collect() })
+        let mut holds = holds.into_iter();
+        let mut held = Self { first: View::of(holds.next()?), more: Vec::new() };
+        holds.for_each(|hold| held.more.push(View::of(hold)));
+        Some(held)
     }
 
     /// Whether the lock (with several keys: one of them) can no longer be relied on: not confirmed by its local deadline, taken over,
@@ -204,6 +202,11 @@ impl HeldLock {
 }
 
 impl View {
+    fn of(hold: &Hold) -> Self {
+        let core = Arc::downgrade(hold.core());
+        Self { core, lease: Arc::clone(hold.lease()), id: hold.id() }
+    }
+
     async fn fencing_token(&self) -> Result<u64, LockError> {
         let key = self.lease.key();
         let still_ours = || match self.lease.over() {

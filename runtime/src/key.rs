@@ -45,7 +45,7 @@ impl LockKey {
         let text = template.clone();
         let fault = if text.contains(['<', '>']) {
             Some(Fault::PlaceholderInLiteral)
-        } else if text.trim().is_empty() {
+        } else if is_blank(&text) {
             Some(Fault::EmptyText)
         } else {
             None
@@ -174,9 +174,13 @@ impl KeyBuilder {
     /// Ends the key.
     pub fn finish(self) -> LockKey {
         let Self { text, template, options, mut fault } = self;
-        if text.trim().is_empty() {
+        if is_blank(&text) {
             fault.get_or_insert(Fault::EmptyText);
         }
         LockKey { text: text.into(), template, options, fault }
     }
+}
+
+fn is_blank(text: &str) -> bool {
+    text.chars().all(char::is_whitespace)
 }

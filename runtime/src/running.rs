@@ -51,6 +51,8 @@ pub enum Stage {
 pub struct Inside {
     entered: Entered,
     watch: Watch,
+    /// Whether the lock was found to be valid in this very poll.
+    checked: bool,
 }
 
 /// Why a call has no value of its body.
@@ -92,11 +94,17 @@ impl<F: Future> Running<F> {
     pub(crate) fn inside(entered: Entered, body: F) -> Self {
         Self::Live { body, stage: Stage::Inside(Inside::new(entered)) }
     }
+
+    /// Runs `body` from this very poll on, in which the lock was entered.
+    pub(crate) fn at_once(entered: Entered, body: F) -> Self {
+        let inside = Inside { checked: true, ..Inside::new(entered) };
+        Self::Live { body, stage: Stage::Inside(inside) }
+    }
 }
 
 impl Inside {
     fn new(entered: Entered) -> Self {
-        Self { entered, watch: Watch::default() }
+        Self { entered, watch: Watch::default(), checked: false }
     }
 
     fn cancels(&self) -> bool {
@@ -109,20 +117,20 @@ impl<F: Future> Future for Running<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let RunningProj::Live { body, stage } = self.as_mut().project() {
-            // Who gets inside in this very poll was found to be valid in it.
-            let mut checked = false;
             if let Stage::Outside(acquire) = stage {
                 match ready!(Pin::new(acquire).poll(cx)) {
-                    Ok(entered) => *stage = Stage::Inside(Inside::new(entered)),
+                    Ok(entered) => {
+                        *stage = Stage::Inside(Inside { checked: true, ..Inside::new(entered) });
+                    }
                     Err(error) => {
                         self.set(Self::Done);
                         return Poll::Ready(Err(Failure::Refused(error)));
                     }
                 }
-                checked = true;
             }
             let Stage::Inside(inside) = stage else { return Poll::Pending };
             // Nothing of the body runs past the poll in which its lock was lost.
+            let checked = std::mem::take(&mut inside.checked);
             if inside.cancels()
                 && !checked
                 && let Some(error) = first_over(inside.entered.leases())
@@ -140,7 +148,7 @@ impl<F: Future> Future for Running<F> {
             let left = std::mem::replace(stage, Stage::Left);
             // The body's captures go before the release, and before anybody hears of its end.
             self.set(Self::Done);
-            let Stage::Inside(Inside { entered, watch }) = left else { return Poll::Pending };
+            let Stage::Inside(Inside { entered, watch, .. }) = left else { return Poll::Pending };
             // First, so that the end of the hold does not wake this very task.
             drop(watch);
             match entered.leave() {

@@ -61,7 +61,9 @@ impl Slots {
     pub(crate) fn fill(&self, outcome: Result<Entered, LockError>) -> Result<Entered, LockError> {
         match (outcome, &self.refusal) {
             (Ok(entered), _) => {
-                if let (Some(slot), Some(held)) = (&self.held, entered.held_if_locked()) {
+                if let Some(slot) = &self.held
+                    && let Some(held) = entered.held_if_locked()
+                {
                     // Empty until now: there is one outcome.
                     let _ = slot.set(held);
                 }

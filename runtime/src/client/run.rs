@@ -44,8 +44,10 @@ where
             // Polled again after it was ready.
             let Some(body) = body.take() else { return Poll::Pending };
             let entered = outcome?;
+            // The body begins with what makes it, so nothing comes between the look at the deadline
+            // and its first poll.
             let body = body(entered.held());
-            self.set(Self::Inside { running: entered.run(body) });
+            self.set(Self::Inside { running: Running::at_once(entered, body) });
         }
         match self.project() {
             RunProj::Inside { running } => running.poll(cx).map_err(Failure::into_error),
