@@ -79,8 +79,10 @@ pub(crate) fn unix_micros() -> u64 {
     since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+/// A duration in nanoseconds, or the most that can be said.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    let seconds = duration.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(duration.subsec_nanos().into())
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]

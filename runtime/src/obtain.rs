@@ -106,7 +106,10 @@ impl Caller {
             Entry::Busy => return Err(Refusal::Held(None)),
             Entry::Full => return Err(Refusal::QueueFull),
             Entry::Try(ticket) => Place::Trying(ticket),
-            Entry::Wait(ticket) => Place::Joined(ticket),
+            Entry::Wait(ticket, known) => {
+                self.key = known;
+                Place::Joined(ticket)
+            }
         };
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use crate::clock::nanos;
 use crate::error::{LockError, LockErrorKind};
 
 /// The settings of a lock.
@@ -225,7 +226,6 @@ impl LockOptions {
 pub(crate) struct Settings {
     wait: u64,
     lease: u64,
-    /// The maximum for no cap.
     max_hold: u64,
     pub(crate) max_waiters: usize,
     pub(crate) on_lost: OnLost,
@@ -239,7 +239,7 @@ impl Settings {
     pub(crate) const DEFAULT: Self = Self {
         wait: 3 * SECOND,
         lease: 10 * SECOND,
-        max_hold: u64::MAX,
+        max_hold: NO_CAP,
         max_waiters: usize::MAX,
         on_lost: OnLost::Cancel,
         release: Release::Await,
@@ -257,7 +257,7 @@ impl Settings {
     }
 
     pub(crate) fn max_hold(&self) -> Option<Duration> {
-        (self.max_hold != u64::MAX).then(|| Duration::from_nanos(self.max_hold))
+        (self.max_hold != NO_CAP).then(|| Duration::from_nanos(self.max_hold))
     }
 
     pub(crate) fn set_wait(&mut self, wait: Duration) {
@@ -268,8 +268,7 @@ impl Settings {
     pub(crate) fn set(&mut self, options: &LockOptions) {
         self.wait = options.wait.map_or(self.wait, nanos);
         self.lease = options.lease.map_or(self.lease, nanos);
-        // The maximum, which is too long, means none.
-        self.max_hold = options.max_hold.map_or(self.max_hold, |cap| nanos(cap).min(u64::MAX - 1));
+        self.max_hold = options.max_hold.map_or(self.max_hold, |cap| nanos(cap).min(NO_CAP - 1));
         self.max_waiters = options.max_waiters.unwrap_or(self.max_waiters);
         self.on_lost = options.on_lost.unwrap_or(self.on_lost);
         self.release = options.release.unwrap_or(self.release);
@@ -280,17 +279,21 @@ impl Settings {
 
     /// Refuses what cannot work.
     pub(crate) fn check(&self) -> Result<(), LockError> {
-        let (wait, lease, max_hold) = (self.wait(), self.lease(), self.max_hold());
+        let Self { wait, lease, max_hold, .. } = *self;
         if lease < MIN_LEASE {
             return Err(refuse(format!(
-                "lease is {lease:?}, but needs at least {MIN_LEASE:?}: shorter ones end before a \
-                 renewal can be confirmed"
+                "lease is {:?}, but needs at least {:?}: shorter ones end before a renewal can be \
+                 confirmed",
+                self.lease(),
+                Duration::from_nanos(MIN_LEASE),
             )));
         }
-        if let Some(max_hold) = max_hold.filter(|max_hold| *max_hold < lease) {
+        if max_hold < lease {
             return Err(refuse(format!(
-                "max_hold is {max_hold:?}, but needs at least the lease ({lease:?}): raise \
-                 max_hold or shorten the lease"
+                "max_hold is {:?}, but needs at least the lease ({:?}): raise max_hold or shorten \
+                 the lease",
+                Duration::from_nanos(max_hold),
+                self.lease(),
             )));
         }
         if self.strict && self.release == Release::Background {
@@ -300,10 +303,10 @@ impl Settings {
                     .to_owned(),
             ));
         }
-        for (option, value) in
-            [("wait", wait), ("lease", lease), ("max_hold", max_hold.unwrap_or_default())]
-        {
+        let max_hold = if max_hold == NO_CAP { 0 } else { max_hold };
+        for (option, value) in [("wait", wait), ("lease", lease), ("max_hold", max_hold)] {
             if value > MAX_DURATION {
+                let value = Duration::from_nanos(value);
                 return Err(refuse(format!("{option} is {value:?}, but may be at most 365 days")));
             }
         }
@@ -311,14 +314,11 @@ impl Settings {
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
 fn refuse(message: String) -> LockError {
     LockError::new(LockErrorKind::Config, message)
 }
 
 const SECOND: u64 = 1_000_000_000;
-const MIN_LEASE: Duration = Duration::from_millis(100);
-const MAX_DURATION: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+const NO_CAP: u64 = u64::MAX;
+const MIN_LEASE: u64 = SECOND / 10;
+const MAX_DURATION: u64 = 365 * 24 * 60 * 60 * SECOND;

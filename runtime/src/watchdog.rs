@@ -49,8 +49,9 @@ impl Watchdog {
     pub(crate) fn insert(&mut self, hold: Hold, lease: Arc<Lease>) -> HoldId {
         let id = self.next_id;
         self.next_id += 1;
-        self.holds.insert(id, Watched { hold, lease, due: Timestamp::NEVER });
-        self.schedule(id);
+        let mut due = Timestamp::NEVER;
+        self.due.set(&mut due, id, hold.next_look());
+        self.holds.insert(id, Watched { hold, lease, due });
         id
     }
 

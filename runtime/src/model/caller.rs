@@ -127,7 +127,7 @@ impl Process {
                     Caller::Trying { ticket, lock: lock.clone(), sent_at, channel, met, tries };
                 self.send(Way::Callers, Sender::Direct(at), lock, Ask::Acquire(LEASE));
             }
-            Entry::Wait(ticket) => {
+            Entry::Wait(ticket, _) => {
                 self.callers[at] = Caller::Waiting { ticket, attention: Attention::Asleep };
             }
             Entry::Busy | Entry::Full => unreachable!("it waits, in a queue without bound"),

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Timestamp;
+use crate::clock::{Timestamp, nanos};
 
 /// A lock that is ours: for how long, counted from when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +36,8 @@ impl Granted {
 
     /// Whether a body may begin under it: it is for `lease`, at least half of which is ahead.
     pub(crate) fn is_fresh(&self, lease: Duration, now: Timestamp) -> bool {
-        self.lease == lease && self.deadline().since(now) >= lease / 2
+        let half = nanos(lease) / 2;
+        self.lease == lease && self.deadline().as_nanos() >= now.as_nanos().saturating_add(half)
     }
 }
 
@@ -88,7 +89,7 @@ impl Hold {
             granted,
             lease: granted.lease,
             last_end,
-            limit: last_end - drift(granted.lease),
+            limit: last_end - Duration::from_nanos(drift(nanos(granted.lease))),
             renew_at: now,
             failures: 0,
             renewing: false,
@@ -109,7 +110,7 @@ impl Hold {
         self.renew_at = if self.deadline() >= self.limit {
             Timestamp::NEVER
         } else {
-            sent_at + lease / RENEWALS_PER_LEASE
+            sent_at + Duration::from_nanos(nanos(lease) / RENEWALS_PER_LEASE)
         };
     }
 
@@ -173,16 +174,18 @@ impl Hold {
 /// Our clock's conservative view of validity: the store's TTL began after `sent_at`, and its clock
 /// may run a little faster than ours.
 pub(crate) fn local_deadline(sent_at: Timestamp, lease: Duration) -> Timestamp {
-    sent_at + lease.saturating_sub(drift(lease))
+    let lease = nanos(lease);
+    Timestamp::from_nanos(sent_at.as_nanos().saturating_add(lease.saturating_sub(drift(lease))))
 }
 
 /// How far two clocks may drift apart during a lease. The figures are Redlock's: 1 % for the clocks,
 /// 2 ms for the store's granularity.
-fn drift(lease: Duration) -> Duration {
-    lease / 100 + Duration::from_millis(2)
+/// Every call asks several times: so in nanoseconds, with which machines count faster.
+fn drift(lease: u64) -> u64 {
+    lease / 100 + 2_000_000
 }
 
-const RENEWALS_PER_LEASE: u32 = 3;
+const RENEWALS_PER_LEASE: u64 = 3;
 
 #[cfg(test)]
 mod tests {

@@ -41,7 +41,8 @@ impl<O: Outside> Ground<O> {
     /// Something changed in the queue of `key`: sees to it that there is a contender if somebody wants
     /// one, and that the driver looks when there is something to do.
     pub(super) fn settle(&mut self, key: &Arc<str>, queue: &mut Queue) -> Standing {
-        if queue.contender.is_none() && queue.wanted().is_some() {
+        let wanted = queue.wanted().is_some();
+        if wanted && queue.contender.is_none() {
             let owner = self.outside.new_owner();
             let start_at = if queue.trying > 0 {
                 // Its answer is near, unless nobody polls the caller any more.
@@ -58,7 +59,7 @@ impl<O: Outside> Ground<O> {
             self.look_at(key, queue, Timestamp::NEVER);
             return Standing::Idle;
         }
-        let at = queue.next_step();
+        let at = queue.next_step(wanted);
         self.look_at(key, queue, at);
         Standing::Needed
     }

@@ -12,10 +12,14 @@ use std::time::Duration;
 
 use super::{Ticket, Verdict};
 
-/// Callers by ticket, lowest first.
+/// Callers by ticket, lowest first. Boxed from the first one on: most keys have none, and a process
+/// may hold very many.
+#[derive(Clone, Debug)]
+pub(super) struct Line(Option<Box<Places>>);
+
 #[derive(Clone, Debug, Default)]
-pub(super) struct Line {
-    places: VecDeque<Waiter>,
+struct Places {
+    waiters: VecDeque<Waiter>,
     gaps: usize,
 }
 
@@ -42,11 +46,11 @@ pub(super) enum Standing {
 
 impl Line {
     pub(super) const fn new() -> Self {
-        Self { places: VecDeque::new(), gaps: 0 }
+        Self(None)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.places.len() - self.gaps
+        self.0.as_ref().map_or(0, |places| places.len())
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -55,62 +59,79 @@ impl Line {
 
     /// A caller joins, where its ticket says.
     pub(super) fn join(&mut self, ticket: Ticket, lease: Duration, waker: Option<Waker>) {
-        let waiter = Waiter { ticket, lease, waker, standing: Standing::Awake };
-        let at = match self.places.back() {
+        let waiters = &mut self.0.get_or_insert_default().waiters;
+        let at = match waiters.back() {
             // Who tried before it came here has an earlier one.
             Some(last) if last.ticket > ticket => {
-                self.places.partition_point(|other| other.ticket < ticket)
+                waiters.partition_point(|other| other.ticket < ticket)
             }
-            _ => self.places.len(),
+            _ => waiters.len(),
         };
-        self.places.insert(at, waiter);
+        waiters.insert(at, Waiter { ticket, lease, waker, standing: Standing::Awake });
     }
 
     /// A caller leaves. How it would have been woken.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Waker> {
-        let waiter = self.get_mut(ticket)?;
+        let places = self.0.as_mut()?;
+        let waiter = places.get_mut(ticket)?;
         waiter.standing = Standing::Gone;
         let waker = waiter.waker.take();
-        self.gaps += 1;
-        self.close_gaps();
+        places.gaps += 1;
+        places.close_gaps();
         waker
     }
 
     pub(super) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter> {
-        let at = match self.places.front() {
-            Some(first) if first.ticket == ticket => 0,
-            _ => self.places.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()?,
-        };
-        Some(&mut self.places[at]).filter(|waiter| !waiter.has_left())
+        self.0.as_mut()?.get_mut(ticket)
     }
 
     /// Those who would take an offer.
     pub(super) fn awake(&self) -> impl Iterator<Item = &Waiter> {
-        self.places.iter().filter(|waiter| waiter.is_awake())
+        self.present().filter(|waiter| waiter.is_awake())
     }
 
     /// The first of those who would take an offer.
     pub(super) fn head(&mut self) -> Option<&mut Waiter> {
-        self.places.iter_mut().find(|waiter| waiter.is_awake())
+        self.0.as_mut()?.waiters.iter_mut().find(|waiter| waiter.is_awake())
     }
 
     /// All who have not left.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiter> {
-        self.places.iter_mut().filter(|waiter| !waiter.has_left())
+        let waiters = self.0.as_mut().map(|places| places.waiters.iter_mut());
+        waiters.unwrap_or_default().filter(|waiter| !waiter.has_left())
+    }
+
+    fn present(&self) -> impl Iterator<Item = &Waiter> {
+        let waiters = self.0.as_ref().map(|places| places.waiters.iter());
+        waiters.unwrap_or_default().filter(|waiter| !waiter.has_left())
+    }
+}
+
+impl Places {
+    fn len(&self) -> usize {
+        self.waiters.len() - self.gaps
+    }
+
+    fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Waiter> {
+        let at = match self.waiters.front() {
+            Some(first) if first.ticket == ticket => 0,
+            _ => self.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok()?,
+        };
+        Some(&mut self.waiters[at]).filter(|waiter| !waiter.has_left())
     }
 
     fn close_gaps(&mut self) {
-        while self.places.front().is_some_and(Waiter::has_left) {
-            self.places.pop_front();
+        while self.waiters.front().is_some_and(Waiter::has_left) {
+            self.waiters.pop_front();
             self.gaps -= 1;
         }
         if self.gaps > self.len() {
-            self.places.retain(|waiter| !waiter.has_left());
+            self.waiters.retain(|waiter| !waiter.has_left());
             self.gaps = 0;
         }
         // What a crowd took is given back as it goes.
-        if self.places.capacity() > MANY && self.places.len() < self.places.capacity() / 4 {
-            self.places.shrink_to(2 * self.places.len());
+        if self.waiters.capacity() > MANY && self.waiters.len() < self.waiters.capacity() / 4 {
+            self.waiters.shrink_to(2 * self.waiters.len());
         }
     }
 }
@@ -129,7 +150,7 @@ impl Waiter {
 impl Hash for Line {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.len().hash(hasher);
-        self.places.iter().filter(|waiter| !waiter.has_left()).for_each(|it| it.hash(hasher));
+        self.present().for_each(|waiter| waiter.hash(hasher));
     }
 }
 
@@ -184,6 +205,7 @@ mod tests {
         (0..10_000).filter(|ticket| ticket % 100 != 7).for_each(|ticket| drop(line.leave(ticket)));
 
         assert_eq!(line.len(), 100);
-        assert!(line.places.capacity() <= 1_000, "{}", line.places.capacity());
+        let capacity = line.0.unwrap().waiters.capacity();
+        assert!(capacity <= 1_000, "{capacity}");
     }
 }

@@ -58,7 +58,8 @@ pub(crate) enum Entry {
     /// `max_waiters` are there already.
     Full,
     Try(Ticket),
-    Wait(Ticket),
+    /// With the key as it stands here: one text for all who wait.
+    Wait(Ticket, Arc<str>),
 }
 
 /// A command of a contender, for the driver to carry out.
@@ -105,8 +106,12 @@ impl<O: Outside> Waiting<O> {
         waker: &Waker,
     ) -> Entry {
         let ticket = self.next_ticket;
+        let known;
         let place = match self.keys.entry(Arc::clone(key)) {
-            hash_map::Entry::Occupied(place) => place.into_mut(),
+            hash_map::Entry::Occupied(place) => {
+                known = Arc::clone(place.key());
+                place.into_mut()
+            }
             hash_map::Entry::Vacant(place) => {
                 place.insert(Queue::tried());
                 self.next_ticket += 1;
@@ -132,7 +137,7 @@ impl<O: Outside> Waiting<O> {
         self.ground.wakers.wake.extend(place.offered_to());
         // It is not idle now.
         let _ = self.ground.settle(key, place);
-        Entry::Wait(ticket)
+        Entry::Wait(ticket, known)
     }
 
     /// The caller that tried directly, and perhaps found the lock with `holder`, goes on as a waiter;

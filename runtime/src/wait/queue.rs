@@ -14,10 +14,8 @@ use crate::protocol::offer::{Offer, Turn};
 pub(super) struct Queue {
     /// How many callers try the store directly; a contender gives them some time.
     pub(super) trying: usize,
-    /// This process's hold.
+    /// This process's latest hold.
     hold: Option<Held>,
-    /// Others, in the moment in which a loss is found out.
-    more_holds: Vec<Held>,
     pub(super) waiters: Line,
     /// The lock, between its grant and its taking. Boxed like the contender: most keys have none, and
     /// a process may hold very many.
@@ -33,6 +31,8 @@ pub(super) struct Queue {
 struct Held {
     owner: Arc<str>,
     turn: Turn,
+    /// Another one, in the moment in which a loss is found out.
+    earlier: Option<Box<Self>>,
 }
 
 impl Queue {
@@ -41,7 +41,6 @@ impl Queue {
         Self {
             trying: 1,
             hold: None,
-            more_holds: Vec::new(),
             waiters: Line::new(),
             offer: None,
             contender: None,
@@ -59,17 +58,25 @@ impl Queue {
     }
 
     pub(super) fn add_hold(&mut self, owner: Arc<str>, turn: Turn) {
-        self.more_holds.extend(self.hold.replace(Held { owner, turn }));
+        let earlier = self.hold.take().map(Box::new);
+        self.hold = Some(Held { owner, turn, earlier });
     }
 
     /// Removes a hold. False if there is none of `owner`.
     pub(super) fn remove_hold(&mut self, owner: &str) -> bool {
-        if self.hold.take_if(|held| *held.owner == *owner).is_some() {
-            self.hold = self.more_holds.pop();
+        if let Some(held) = self.hold.take_if(|held| *held.owner == *owner) {
+            self.hold = held.earlier.map(|earlier| *earlier);
             return true;
         }
-        let at = self.more_holds.iter().position(|held| *held.owner == *owner);
-        at.map(|at| self.more_holds.remove(at)).is_some()
+        let mut next = self.hold.as_mut();
+        while let Some(held) = next {
+            if let Some(found) = held.earlier.take_if(|earlier| *earlier.owner == *owner) {
+                held.earlier = found.earlier;
+                return true;
+            }
+            next = held.earlier.as_deref_mut();
+        }
+        false
     }
 
     /// The turn of a hold.
@@ -88,7 +95,7 @@ impl Queue {
 
     /// The latest first.
     fn holds(&self) -> impl Iterator<Item = &Held> {
-        self.hold.iter().chain(self.more_holds.iter().rev())
+        std::iter::successors(self.hold.as_ref(), |held| held.earlier.as_deref())
     }
 
     /// Whether nothing is in the store, or on its way there, for anybody here.
@@ -110,11 +117,10 @@ impl Queue {
         self.waiters.awake().nth(usize::from(self.offer.is_some()))
     }
 
-    /// When the driver has something to do for the offer or the contender.
-    pub(super) fn next_step(&self) -> Timestamp {
+    /// When the driver has something to do for the offer, or for the contender if it is `wanted`.
+    pub(super) fn next_step(&self, wanted: bool) -> Timestamp {
         let contender = self.contender.as_ref();
-        let contender =
-            contender.map_or(Timestamp::NEVER, |it| it.next_step(self.wanted().is_some()));
+        let contender = contender.map_or(Timestamp::NEVER, |it| it.next_step(wanted));
         let offer = self.offer.as_ref().map_or(Timestamp::NEVER, |offer| {
             if self.waiters.awake().next().is_some() { offer.until() } else { Timestamp::NOW }
         });

@@ -48,7 +48,7 @@ fn waiter_that_looks_just_after_its_offer_ended_is_told_to_look_again() {
     let lock = Lock { key: "stock:lock:7".into(), owner: "test/first".into() };
     assert!(matches!(waiting.enter(&lock.key, LEASE, true, 1, Waker::noop()), Entry::Try(_)));
     waiting.tried(&lock.key, Some(Arc::clone(&lock.owner)));
-    let Entry::Wait(ticket) = waiting.enter(&lock.key, LEASE, true, 1, Waker::noop()) else {
+    let Entry::Wait(ticket, _) = waiting.enter(&lock.key, LEASE, true, 1, Waker::noop()) else {
         panic!("no queue")
     };
     let bell = Arc::new(Bell::default());
@@ -75,7 +75,7 @@ fn late_grant_does_not_replace_an_offer_that_reaches_further() {
     let key: Arc<str> = "stock:lock:7".into();
     let passed_on = Lock { key: Arc::clone(&key), owner: "test/first".into() };
     assert!(matches!(waiting.enter(&key, LEASE, true, 1, Waker::noop()), Entry::Try(_)));
-    let Entry::Wait(ticket) = waiting.enter(&key, LEASE, true, 1, Waker::noop()) else {
+    let Entry::Wait(ticket, _) = waiting.enter(&key, LEASE, true, 1, Waker::noop()) else {
         panic!("no queue")
     };
     assert!(waiting.poll(&key, ticket, Waker::noop()).is_pending());

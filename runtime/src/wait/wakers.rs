@@ -20,16 +20,22 @@ pub(super) struct Few {
 impl Wakers {
     /// Wakes and drops what was collected.
     pub(crate) fn wake(self) {
-        self.wake.first.into_iter().chain(self.wake.more).for_each(Waker::wake);
+        let Few { first, more } = self.wake;
+        if let Some(first) = first {
+            first.wake();
+        }
+        more.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Extend<Waker> for Few {
     fn extend<I: IntoIterator<Item = Waker>>(&mut self, wakers: I) {
-        let mut wakers = wakers.into_iter();
-        if self.first.is_none() {
-            self.first = wakers.next();
+        for waker in wakers {
+            if self.first.is_none() {
+                self.first = Some(waker);
+            } else {
+                self.more.push(waker);
+            }
         }
-        self.more.extend(wakers);
     }
 }
