@@ -16,13 +16,11 @@ use crate::lease::Over;
 use crate::obtain::Caller;
 use crate::options::Settings;
 use crate::running::Running;
-use crate::scope::{self, Frame};
+use crate::scope::{self, Frame, Permit};
 #[cfg(feature = "blocking")]
 use crate::scoped::Scoped;
 use crate::slot::{HeldSlot, Refusal, Slots};
 use crate::telemetry;
-
-use tokio::sync::OwnedSemaphorePermit;
 
 /// The future of an [`Entered`]: ready at the first poll for a nested call that need not wait.
 #[must_use = "futures do nothing unless polled"]
@@ -160,21 +158,19 @@ impl Seek {
             Self::Refused(error) => return Some(Err(error)),
             Self::Skip => return Some(Ok(Entered::unlocked())),
             Self::StartAll { core, keys, settings } => Box::pin(enter_all(core, keys, settings)),
-            Self::StartOne { core, key, settings } => {
-                match scope::current().and_then(|frame| frame.find(&core, &key)) {
-                    None => {
-                        let mut caller = Caller::new(core, key.into(), settings);
-                        Box::pin(async move {
-                            let hold = caller.obtain().await?;
-                            Ok(Entered::unlocked().with(settings).and(hold, None))
-                        })
-                    }
-                    Some(frame) => match enter_nested(&frame, settings).transpose() {
-                        None => Box::pin(async move { wait_for_sibling(&frame, settings).await }),
-                        decided => return decided,
-                    },
+            Self::StartOne { core, key, settings } => match scope::find(&core, &key) {
+                None => {
+                    let mut caller = Caller::new(core, key.into(), settings);
+                    Box::pin(async move {
+                        let hold = caller.obtain().await?;
+                        Ok(Entered::unlocked().with(caller.settings()).and(hold, None))
+                    })
                 }
-            }
+                Some(frame) => match enter_nested(frame, &settings) {
+                    Ok(decided) => return Some(decided),
+                    Err(frame) => Box::pin(wait_for_sibling(frame, settings)),
+                },
+            },
             begun @ (Self::Done | Self::Seeking(_)) => {
                 *self = begun;
                 return None;
@@ -215,7 +211,7 @@ async fn enter_all(
     settings: Settings,
 ) -> Result<Entered, LockError> {
     let begun_at = core.now();
-    let mut entered = Entered::unlocked().with(settings);
+    let mut entered = Entered::unlocked().with(&settings);
     for key in keys {
         // One `wait` for all of them.
         let left = settings.wait().saturating_sub(core.now().since(begun_at));
@@ -233,22 +229,21 @@ async fn enter_all(
     }
 }
 
-/// Enters the hold that the calling chain is inside of, at `frame`; `None` if a sibling is in.
-fn enter_nested(frame: &Arc<Frame>, settings: Settings) -> Result<Option<Entered>, LockError> {
-    let key = frame.lease().key();
+/// Enters the hold that the calling chain is inside of, at `frame`; the frame again if a sibling is in.
+fn enter_nested(
+    frame: Arc<Frame>,
+    settings: &Settings,
+) -> Result<Result<Entered, LockError>, Arc<Frame>> {
     if !settings.reentrant {
         let text = "the calling chain holds the lock already, and this call is not reentrant";
-        return Err(LockError::new(LockErrorKind::Reentrant, text).with_key(key));
+        let error = LockError::new(LockErrorKind::Reentrant, text);
+        return Ok(Err(error.with_key(frame.lease().key())));
     }
-    let Ok(permit) = Arc::clone(frame.gate()).try_acquire_owned() else { return Ok(None) };
-    enter_with(frame, permit, settings).map(Some)
+    frame.try_pass().map(|permit| enter_with(permit, settings))
 }
 
-fn enter_with(
-    frame: &Frame,
-    permit: OwnedSemaphorePermit,
-    settings: Settings,
-) -> Result<Entered, LockError> {
+fn enter_with(permit: Permit, settings: &Settings) -> Result<Entered, LockError> {
+    let frame = permit.frame();
     let lease = frame.lease();
     if let Some(over) = lease.over() {
         return Err(over.error(lease.key(), false));
@@ -259,15 +254,14 @@ fn enter_with(
 }
 
 /// Waits until no sibling is inside. A drop gives up the place at the gate.
-async fn wait_for_sibling(frame: &Arc<Frame>, settings: Settings) -> Result<Entered, LockError> {
-    let gate = Arc::clone(frame.gate()).acquire_owned();
-    // The gate is never closed.
-    match tokio::time::timeout(settings.wait(), gate).await {
-        Ok(Ok(permit)) => enter_with(frame, permit, settings),
-        Ok(Err(_)) | Err(_) => {
+async fn wait_for_sibling(frame: Arc<Frame>, settings: Settings) -> Result<Entered, LockError> {
+    let key = Arc::clone(frame.lease().key());
+    match tokio::time::timeout(settings.wait(), frame.pass()).await {
+        Ok(permit) => enter_with(permit, &settings),
+        Err(_) => {
             let text = "another call inside the same hold had the lock all the time";
             let error = LockError::new(LockErrorKind::Timeout, text);
-            Err(error.with_key(frame.lease().key()).with_waited(settings.wait()))
+            Err(error.with_key(&key).with_waited(settings.wait()))
         }
     }
 }

@@ -4,8 +4,6 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use tokio::sync::OwnedSemaphorePermit;
-
 #[cfg(feature = "blocking")]
 use crate::driver::Core;
 use crate::error::LockError;
@@ -14,7 +12,7 @@ use crate::hold::{Hold, Outcome};
 use crate::lease::{Lease, Over};
 use crate::options::{OnLost, Release, Settings};
 use crate::running::Running;
-use crate::scope::{self, Frame};
+use crate::scope::{self, Frame, Permit};
 
 /// Entries into the holds that a body runs under: one, as a rule; several for several keys; none for
 /// a body that runs unlocked. The last entry into a hold to go releases it.
@@ -36,7 +34,7 @@ struct Entries {
 /// Fields drop in order: the gate opens for a sibling only when this entry is over.
 struct Entry {
     hold: Arc<Hold>,
-    permit: Option<OwnedSemaphorePermit>,
+    permit: Option<Permit>,
 }
 
 /// Holds without an entry whose releases are to be answered; dropped, it leaves them to the background.
@@ -49,7 +47,7 @@ pub(crate) struct Leaving {
 
 struct Owed {
     hold: Hold,
-    permit: Option<OwnedSemaphorePermit>,
+    permit: Option<Permit>,
 }
 
 impl Entered {
@@ -66,14 +64,14 @@ impl Entered {
     }
 
     #[must_use]
-    pub(crate) fn with(self, settings: Settings) -> Self {
-        let Settings { on_lost, release, strict, .. } = settings;
+    pub(crate) fn with(self, settings: &Settings) -> Self {
+        let Settings { on_lost, release, strict, .. } = *settings;
         Self { on_lost, release, strict, ..self }
     }
 
     /// Enters `hold`, inside of what is entered already.
     #[must_use]
-    pub(crate) fn and(mut self, hold: Arc<Hold>, permit: Option<OwnedSemaphorePermit>) -> Self {
+    pub(crate) fn and(mut self, hold: Arc<Hold>, permit: Option<Permit>) -> Self {
         self.frame = Some(Frame::enter(&hold, self.frame.take()));
         self.entries.push(Entry { hold, permit });
         self
@@ -194,7 +192,7 @@ impl Leaving {
         Self { first: None, more: Vec::new(), outcome: Ok(()), strict }
     }
 
-    fn owe(&mut self, hold: Hold, permit: Option<OwnedSemaphorePermit>) {
+    fn owe(&mut self, hold: Hold, permit: Option<Permit>) {
         let owed = Owed { hold, permit };
         if self.first.is_none() {
             self.first = Some(owed);

@@ -43,6 +43,11 @@ impl Instance {
         owner.strip_prefix(&*self.name).is_some_and(|rest| rest.starts_with('/'))
     }
 
+    /// What tells it from every other instance, also from one of the same name.
+    pub(crate) fn id(&self) -> u128 {
+        self.first_id
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

@@ -63,6 +63,10 @@ impl Caller {
         Self { core, key, settings, begun_at, place: Place::Gone, silent: None }
     }
 
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Obtains a hold of the key within `settings.wait()`.
     ///
     /// Awaits: the channel, the direct try, the turn in the queue, a renewal of a grant that came late.

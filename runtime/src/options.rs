@@ -213,8 +213,9 @@ impl LockOptions {
         settings.check().map(|()| settings)
     }
 
-    pub(crate) fn own_name(&self) -> Option<&str> {
-        self.name.as_deref()
+    /// The name, if one is set.
+    pub(crate) fn into_name(self) -> Option<Box<str>> {
+        self.name.map(|name| name.into_owned().into())
     }
 }
 

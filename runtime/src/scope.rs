@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::driver::Core;
 use crate::hold::Hold;
@@ -20,12 +20,13 @@ tokio::task_local! {
 /// One entry into a hold, and what it was made inside of.
 #[derive(Debug)]
 pub(crate) struct Frame {
-    core: Weak<Core>,
+    /// Whose hold it is.
+    client: u128,
     /// Weak: being able to look at a hold must not make it last.
     hold: Weak<Hold>,
     lease: Arc<Lease>,
     /// Made by the first nested call: most frames have none.
-    gate: OnceLock<Arc<Semaphore>>,
+    gate: OnceLock<Box<Semaphore>>,
     parent: Option<Arc<Self>>,
 }
 
@@ -33,7 +34,7 @@ impl Frame {
     /// A new entry into `hold`, made inside `parent`.
     pub(crate) fn enter(hold: &Arc<Hold>, parent: Option<Arc<Self>>) -> Arc<Self> {
         Arc::new(Self {
-            core: Arc::downgrade(hold.core()),
+            client: hold.core().instance().id(),
             hold: Arc::downgrade(hold),
             lease: Arc::clone(hold.lease()),
             gate: OnceLock::new(),
@@ -42,12 +43,9 @@ impl Frame {
     }
 
     /// The nearest entry into a hold of `key` by `core`, from here outwards.
-    pub(crate) fn find(self: &Arc<Self>, core: &Arc<Core>, key: &str) -> Option<Arc<Self>> {
-        self.outwards()
-            .find(|frame| {
-                **frame.lease.key() == *key && std::ptr::eq(frame.core.as_ptr(), Arc::as_ptr(core))
-            })
-            .cloned()
+    fn find(self: &Arc<Self>, core: &Arc<Core>, key: &str) -> Option<Arc<Self>> {
+        let client = core.instance().id();
+        self.outwards().find(|frame| frame.client == client && **frame.lease.key() == *key).cloned()
     }
 
     /// This entry and those around it.
@@ -63,15 +61,52 @@ impl Frame {
         &self.lease
     }
 
-    /// Lets one nested entry in at a time.
-    pub(crate) fn gate(&self) -> &Arc<Semaphore> {
-        self.gate.get_or_init(|| Arc::new(Semaphore::new(1)))
+    /// Lets a nested entry in, unless one is in.
+    pub(crate) fn try_pass(self: Arc<Self>) -> Result<Permit, Arc<Self>> {
+        // The permit stands for the semaphore's own.
+        let passes = self.gate().try_acquire().map(SemaphorePermit::forget).is_ok();
+        if passes { Ok(Permit(self)) } else { Err(self) }
+    }
+
+    /// Lets a nested entry in when no other one is. A drop gives up the place at the gate.
+    pub(crate) async fn pass(self: Arc<Self>) -> Permit {
+        // The gate is never closed.
+        if let Ok(permit) = self.gate().acquire().await {
+            permit.forget();
+        }
+        Permit(self)
+    }
+
+    fn gate(&self) -> &Semaphore {
+        self.gate.get_or_init(|| Box::new(Semaphore::new(1)))
+    }
+}
+
+/// The one nested entry that its frame lets in at a time; dropped, it lets the next one in.
+#[derive(Debug)]
+pub(crate) struct Permit(Arc<Frame>);
+
+impl Permit {
+    /// Through whose gate it let.
+    pub(crate) fn frame(&self) -> &Arc<Frame> {
+        &self.0
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.gate().add_permits(1);
     }
 }
 
 /// The innermost entry that the code that runs now is inside of.
 pub(crate) fn current() -> Option<Arc<Frame>> {
     CURRENT.try_with(Clone::clone).unwrap_or_default()
+}
+
+/// The nearest entry into a hold of `key` by `core` that the code that runs now is inside of.
+pub(crate) fn find(core: &Arc<Core>, key: &str) -> Option<Arc<Frame>> {
+    CURRENT.try_with(|frame| frame.as_ref()?.find(core, key)).unwrap_or_default()
 }
 
 /// Runs `poll` inside `frame`.

@@ -100,7 +100,7 @@ impl LockClient {
 
     /// Starts a request for the lock of `key`, with the settings of the client and of the key.
     pub fn lock(&self, key: LockKey) -> LockRequest {
-        LockRequest::one(self.clone(), key)
+        LockRequest::one(self, key)
     }
 
     /// Starts a request for the locks of all `keys` at once: all or nothing, in an order that cannot
@@ -117,7 +117,7 @@ impl LockClient {
     /// # }
     /// ```
     pub fn lock_all(&self, keys: impl IntoIterator<Item = LockKey>) -> LockRequest {
-        LockRequest::all(self.clone(), keys.into_iter().collect())
+        LockRequest::all(self, keys.into_iter().collect())
     }
 
     /// A client of the same store whose calls block the calling thread, for code that is not async.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::LockClient;
 use super::run::Run;
+use crate::driver::Core;
 use crate::enter::Acquire;
 use crate::error::{LockError, LockErrorKind};
 use crate::guard::LockGuard;
@@ -20,7 +21,7 @@ use crate::options::{LockOptions, OnLost, Release, Settings};
 #[derive(Clone)]
 #[must_use = "a request does nothing until it is acquired or run"]
 pub struct LockRequest {
-    client: LockClient,
+    core: Arc<Core>,
     keys: Keys,
     settings: Settings,
     name: Option<Box<str>>,
@@ -31,30 +32,29 @@ pub struct LockRequest {
 enum Keys {
     All(Vec<Cow<'static, str>>),
     One(Cow<'static, str>),
-    /// One that cannot be used, which its [`check`](LockClient::check_key) says.
-    Unusable(Box<LockKey>),
+    /// One that cannot be used, with the client that says why.
+    Unusable(Box<(LockKey, LockClient)>),
 }
 
 impl LockRequest {
-    pub(super) fn one(client: LockClient, key: LockKey) -> Self {
+    pub(super) fn one(client: &LockClient, key: LockKey) -> Self {
         let mut request = Self::new(client);
-        request.set(key.options());
-        request.keys = match request.client.check_key(&key) {
-            Ok(()) => Keys::One(request.client.resolve_key(key)),
-            Err(_) => Keys::Unusable(Box::new(key)),
+        request.settings.set(key.options());
+        request.keys = match client.check_key(&key) {
+            Ok(()) => Keys::One(client.resolve_key(key)),
+            Err(_) => Keys::unusable(key, client),
         };
         request
     }
 
-    pub(super) fn all(client: LockClient, keys: Vec<LockKey>) -> Self {
+    pub(super) fn all(client: &LockClient, keys: Vec<LockKey>) -> Self {
         let mut request = Self::new(client);
         // The first key that declares a setting decides it for all of them.
-        keys.iter().rev().for_each(|key| request.set(key.options()));
-        let client = &request.client;
+        keys.iter().rev().for_each(|key| request.settings.set(key.options()));
         let mut resolved = Vec::with_capacity(keys.len());
         for key in keys {
             if client.check_key(&key).is_err() {
-                request.keys = Keys::Unusable(Box::new(key));
+                request.keys = Keys::unusable(key, client);
                 return request;
             }
             resolved.push(client.resolve_key(key));
@@ -63,9 +63,9 @@ impl LockRequest {
         request
     }
 
-    fn new(client: LockClient) -> Self {
-        let settings = client.0.defaults;
-        Self { client, keys: Keys::All(Vec::new()), settings, name: None }
+    fn new(client: &LockClient) -> Self {
+        let (core, settings) = (Arc::clone(&client.0.core), client.0.defaults);
+        Self { core, keys: Keys::All(Vec::new()), settings, name: None }
     }
 
     /// See [`LockOptions::wait`]. Defaults to 3 seconds.
@@ -120,7 +120,8 @@ impl LockRequest {
 
     /// Sets everything that is set in `options`.
     pub fn options(mut self, options: LockOptions) -> Self {
-        self.set(&options);
+        self.settings.set(&options);
+        self.name = options.into_name().or(self.name);
         self
     }
 
@@ -244,8 +245,7 @@ impl LockRequest {
 
     fn resolve(self) -> Result<Acquire, LockError> {
         let settings = self.settings()?;
-        let Self { client, keys, .. } = self;
-        let core = Arc::clone(&client.0.core);
+        let Self { core, keys, .. } = self;
         match keys {
             Keys::One(key) => Ok(Acquire::one(core, key, settings)),
             Keys::All(keys) if keys.is_empty() => {
@@ -253,25 +253,25 @@ impl LockRequest {
                 Err(LockError::new(LockErrorKind::Config, text))
             }
             Keys::All(keys) => Ok(Acquire::all(core, keys, settings)),
-            Keys::Unusable(key) => {
+            Keys::Unusable(unusable) => {
+                let (key, client) = *unusable;
                 client.check_key(&key)?;
-                Ok(Acquire::one(core, client.resolve_key(*key), settings))
+                Ok(Acquire::one(core, client.resolve_key(key), settings))
             }
         }
     }
+}
 
-    fn set(&mut self, options: &LockOptions) {
-        self.settings.set(options);
-        if let Some(name) = options.own_name() {
-            self.name = Some(name.into());
-        }
+impl Keys {
+    fn unusable(key: LockKey, client: &LockClient) -> Self {
+        Self::Unusable(Box::new((key, client.clone())))
     }
 }
 
 impl fmt::Debug for LockRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockRequest")
-            .field("client", &self.client)
+            .field("core", &self.core)
             .field("keys", &self.keys)
             .field("settings", &self.settings)
             .field("name", &self.name)
