@@ -313,8 +313,9 @@ impl Caller {
                 Ok(taken) => taken,
                 Err(verdict) => return Poll::Ready(Err(verdict.into())),
             };
-            // After a shut-down there is a verdict for each waiter.
-            if !settings.fencing && granted.is_fresh(settings.lease(), core.now()) {
+            // Who came to the queue after a shut-down is refused like any claim.
+            let may_begin = !settings.fencing && !state.is_shut_down();
+            if may_begin && granted.is_fresh(settings.lease(), core.now()) {
                 let hold = Hold::begin(core, state, lock, (granted, None), settings.max_hold());
                 return Poll::Ready(Ok(Reached::Hold(hold)));
             }
