@@ -11,7 +11,9 @@ use super::acquires::{Acquire, Took};
 use super::batch::renew_by_slot;
 use super::dial::Reader;
 use super::fence::{FenceKey, Mark};
-use super::gather::{Gathered, Gathering, LARGEST_BATCH};
+#[cfg(feature = "sentinel")]
+use super::gather::LARGEST_BATCH;
+use super::gather::{Gathered, Gathering};
 use super::line::Line;
 use super::pulse::READING_TIME;
 use super::releases::{self, Release};

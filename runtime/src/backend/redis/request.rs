@@ -5,7 +5,9 @@ use std::time::Duration;
 use redis::{Arg, Cmd, RedisError};
 
 use super::error;
-use super::fence::{self, FenceKey};
+#[cfg(feature = "cluster")]
+use super::fence;
+use super::fence::FenceKey;
 use super::script::{self, Script};
 use super::server::Server;
 use super::slot::SideKey;
