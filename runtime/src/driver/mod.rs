@@ -315,8 +315,11 @@ impl Core {
         if turn.done {
             self.remove(state, place);
         }
-        state.sleeps_until = next;
-        turn.sleep_until = next;
+        // What it was woken for may be over already, and the next one is due later than that: a look in
+        // vain then spares a wake-up for each hold now. (A driver on a user's runtime ends instead.)
+        let planned = Some(state.sleeps_until).filter(|planned| !ends && *planned > now);
+        state.sleeps_until = planned.map_or(next, |planned| planned.min(next));
+        turn.sleep_until = state.sleeps_until;
         if state.phase != Phase::Open {
             // A contender that gave up may have been the last one.
             self.quiet.notify_waiters();
