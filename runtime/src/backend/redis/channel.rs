@@ -134,6 +134,11 @@ impl Way {
         self.line.address()
     }
 
+    /// Whether nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.line.is_idle()
+    }
+
     /// What an error means that the server gave.
     pub(super) fn failed(&self, error: &RedisError) -> StoreError {
         self.line.failed(error)

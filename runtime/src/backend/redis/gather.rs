@@ -14,7 +14,6 @@ use tokio::task::yield_now;
 
 use super::channel::Way;
 use crate::backend::{BoxFuture, StoreError, StoreErrorKind, StoreResult};
-use crate::join::all;
 
 /// A request that can be sent with others like it.
 pub(super) trait Gathered: fmt::Debug + Sized + Send + 'static {
@@ -115,8 +114,7 @@ impl<R: Gathered> Gathering<R> {
             }
             Passage::Gathered(answer) => answer,
             Passage::First(answer) => {
-                let sending = Sending { gathering: Arc::clone(&self), taken: false };
-                drop(tokio::spawn(sending.send(way)));
+                Sending::begin(Arc::clone(&self), way);
                 answer
             }
         };
@@ -146,6 +144,11 @@ impl<R: Gathered> Gathering<R> {
 }
 
 impl<R: Gathered> Sending<R> {
+    fn begin(gathering: Arc<Gathering<R>>, way: Way) {
+        // Ends with what it sends, or with its runtime.
+        drop(tokio::spawn(Self { gathering, taken: false }.send(way)));
+    }
+
     async fn send(mut self, way: Way) {
         yield_now().await;
         let departed = poll_fn(|context| Poll::Ready(self.depart(&way, context))).await;
@@ -162,40 +165,32 @@ impl<R: Gathered> Sending<R> {
 
     /// Sends what is gathered, under the mutex: so a caller that leaves knows whether its request was
     /// sent, and can undo it by a later one.
+    ///
+    /// Where the server has nothing to do, it gets a half first: else both ends would work in turns, each
+    /// waiting for the other one, as long as all callers stay in step.
     fn depart(&mut self, way: &Way, context: &mut Context<'_>) -> Option<Departed<R>> {
         self.taken = true;
         let mut state = self.gathering.state();
-        let gathered = std::mem::take(&mut state.gathered).into_iter();
+        let count = state.gathered.len();
+        let share = if count >= 2 * SMALLEST_SHARE && way.is_idle() { count / 2 } else { count };
+        let rest = state.gathered.split_off(share.min(LARGEST_BATCH));
+        let gathered = std::mem::replace(&mut state.gathered, rest);
+        if !state.gathered.is_empty() {
+            Self::begin(Arc::clone(&self.gathering), way.clone());
+        }
         let wanted = |(_, caller): &(R, Caller<R>)| R::OUTLIVES_ITS_CALLER || !caller.is_closed();
-        let (requests, callers): (Vec<_>, Vec<_>) = gathered.filter(wanted).unzip();
+        let (requests, callers): (Vec<_>, Vec<_>) = gathered.into_iter().filter(wanted).unzip();
         if requests.is_empty() {
             return None;
         }
         state.under_way += 1;
         state.last = requests.len();
-        let mut answers = in_batches(requests, way);
+        let mut answers: BoxFuture<_> = Box::pin(R::together(requests, way.clone()));
         let first_poll = answers.as_mut().poll(context);
         drop(state);
         let _under_way = UnderWay(Arc::clone(&self.gathering));
         Some(Departed { callers, first_poll, answers, _under_way })
     }
-}
-
-/// Sends all of them at the first poll. One answer each, in order.
-fn in_batches<R: Gathered>(
-    mut requests: Vec<R>,
-    way: &Way,
-) -> BoxFuture<Vec<StoreResult<R::Answer>>> {
-    if requests.len() <= LARGEST_BATCH {
-        return Box::pin(R::together(requests, way.clone()));
-    }
-    let mut batches = Vec::new();
-    while !requests.is_empty() {
-        let rest = requests.split_off(requests.len().min(LARGEST_BATCH));
-        batches.push(Box::pin(R::together(requests, way.clone())));
-        requests = rest;
-    }
-    Box::pin(async move { all(batches).await.into_iter().flatten().collect() })
 }
 
 impl<R: Gathered> Drop for Sending<R> {
@@ -226,5 +221,7 @@ fn runtime_ended() -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable, "the request ended unanswered with its runtime")
 }
 
+/// Fewer are sent at once.
+const SMALLEST_SHARE: usize = 16;
 /// Keeps a script under a fifth of a millisecond.
 pub(super) const LARGEST_BATCH: usize = 64;

@@ -116,6 +116,11 @@ impl Line {
         &self.server
     }
 
+    /// Whether nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.pulse.is_idle()
+    }
+
     pub(super) fn is_open(&self) -> bool {
         self.closed.get().is_none()
     }

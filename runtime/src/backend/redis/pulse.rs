@@ -151,6 +151,11 @@ impl Pulse {
         state.unanswered >= UNANSWERED_TO_CLOSE && state.silence >= self.limit
     }
 
+    pub(super) fn is_idle(&self) -> bool {
+        // Those in front have not ended.
+        self.state().under_way.is_empty()
+    }
+
     /// Whether request `number` has waited too long; else `waker` is woken when it has.
     fn is_late(&self, number: u64, waker: &Waker) -> bool {
         let mut state = self.state();
