@@ -174,5 +174,5 @@ impl Batch {
     }
 }
 
-/// A script over 100 keys occupies Redis for half a millisecond.
-const LARGEST_BATCH: usize = 100;
+/// A script over 100 keys occupied Redis for up to 1.2 ms where 100 000 locks were held.
+const LARGEST_BATCH: usize = 50;

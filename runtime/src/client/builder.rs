@@ -60,7 +60,7 @@ impl LockClientBuilder {
             defaults: LockOptions::new(),
             tuning: Tuning {
                 claim: Duration::from_millis(500),
-                hand_off: HandOff { passes: 256, within: Duration::from_millis(20) },
+                hand_off: HandOff { passes: 1024, within: Duration::from_millis(20) },
             },
             connect_timeout: Duration::from_secs(1),
             response_timeout: Duration::from_secs(1),
@@ -208,7 +208,7 @@ impl LockClientBuilder {
     /// without a command: so many times, and so long. Then the store decides who is next, and other
     /// processes get their turn. Zero passes: the store decides every time.
     ///
-    /// Defaults to 256 passes within 20 milliseconds.
+    /// Defaults to 1024 passes within 20 milliseconds.
     pub fn local_handoff(mut self, passes: u32, within: Duration) -> Self {
         self.tuning.hand_off = HandOff { passes, within };
         self
