@@ -217,6 +217,6 @@ fn answers(port: u16) -> bool {
     ping().unwrap_or(false)
 }
 
-const PORT_TRIES: usize = 10;
+const PORT_TRIES: usize = 50;
 const START_LIMIT: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(10);

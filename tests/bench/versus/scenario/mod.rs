@@ -18,6 +18,7 @@ mod crash;
 mod handover;
 mod hostile;
 mod reentry;
+mod scale;
 mod sections;
 mod uncontended;
 mod waiters;
@@ -82,7 +83,7 @@ fn with_contestant<F: Future<Output = ()>>(job: &Job, body: impl FnOnce(Contesta
 const LEASE: Duration = Duration::from_secs(10);
 const LONGEST_JOB: Duration = Duration::from_secs(90);
 
-static ALL: [Scenario; 11] = [
+static ALL: [Scenario; 12] = [
     Scenario { name: "uncontended", measure: uncontended::measure, work: uncontended::work },
     Scenario {
         name: "uncontended-one-thread",
@@ -97,5 +98,6 @@ static ALL: [Scenario; 11] = [
     Scenario { name: "crash", measure: crash::measure, work: crash::work },
     Scenario { name: "watchdog", measure: watchdog::measure, work: watchdog::work },
     Scenario { name: "waiters", measure: waiters::measure, work: waiters::work },
+    Scenario { name: "scale", measure: scale::measure, work: scale::work },
     Scenario { name: "hostile", measure: hostile::measure, work: hostile::work },
 ];

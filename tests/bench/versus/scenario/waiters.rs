@@ -20,24 +20,8 @@ use crate::station;
 
 pub(super) fn measure(scenario: &'static str, bench: &mut Bench) {
     for keys in [1, 1_000] {
-        let mut figures = Figures::new(format!("{scenario}-{WAITERS}-on-{keys}"));
-        bench.take_turns(&Name::WAITING, |bench, name, round| {
-            if round == Round::Counted {
-                return;
-            }
-            let job = bench.job(scenario, name).with("keys", keys);
-            let mut holder = Child::start(&job.clone().with("holds", 1));
-            let before = bench.server.connections();
-            let mut waiter = Child::start(&job);
-            waiter.go();
-            let report = waiter.await_ready();
-            figures.add(name, "bytes/waiter", report.one("bytes") / WAITERS as f64);
-            figures.add(name, "connections", bench.server.connections() - before);
-            figures.add(name, "client % of a core", report.one("cpu_percent"));
-            waiter.go();
-            figures.add(name, "cancel ms", waiter.finish().one("cancel_ms"));
-            drop(holder.process().kill());
-        });
+        let title = format!("{scenario}-{WAITERS}-on-{keys}");
+        let mut figures = observe(title, bench, (WAITERS, keys), &Name::WAITING);
         let limits = [("bytes/waiter", 1024.0), ("connections", 3.0), ("cancel ms", 100.0)];
         for (metric, limit) in limits {
             let value = figures.value(Name::Distlock, metric);
@@ -47,8 +31,36 @@ pub(super) fn measure(scenario: &'static str, bench: &mut Bench) {
     }
 }
 
+/// Has so many wait on so many keys, and then sends them home.
+pub(super) fn observe(
+    title: String,
+    bench: &mut Bench,
+    (waiters, keys): (u64, u64),
+    contestants: &[Name],
+) -> Figures {
+    let mut figures = Figures::new(title);
+    bench.take_turns(contestants, |bench, name, round| {
+        if round == Round::Counted {
+            return;
+        }
+        let job = bench.job("waiters", name).with("keys", keys).with("waiters", waiters);
+        let mut holder = Child::start(&job.clone().with("holds", 1));
+        let before = bench.server.connections();
+        let mut waiter = Child::start(&job);
+        waiter.go();
+        let report = waiter.await_ready();
+        figures.add(name, "bytes/waiter", report.one("bytes") / waiters as f64);
+        figures.add(name, "connections", bench.server.connections() - before);
+        figures.add(name, "client % of a core", report.one("cpu_percent"));
+        waiter.go();
+        figures.add(name, "cancel ms", waiter.finish().one("cancel_ms"));
+        drop(holder.process().kill());
+    });
+    figures
+}
+
 pub(super) fn work(job: &Job) {
-    let keys = job.setting("keys");
+    let (keys, waiters) = (job.setting("keys"), job.setting("waiters"));
     with_contestant(job, |contestant| async move {
         let contestant = Arc::new(contestant);
         if job.setting("holds") == 1 {
@@ -56,17 +68,17 @@ pub(super) fn work(job: &Job) {
             station::ready();
             std::future::pending::<()>().await;
         } else {
-            crowd(&contestant, keys).await;
+            crowd(&contestant, waiters, keys).await;
         }
     });
 }
 
-async fn crowd(contestant: &Arc<Contestant>, keys: u64) {
+async fn crowd(contestant: &Arc<Contestant>, waiters: u64, keys: u64) {
     warm_up(contestant).await;
     station::ready();
     let bytes_before = resident_bytes();
     let mut waiting = JoinSet::new();
-    for number in 0..WAITERS {
+    for number in 0..waiters {
         waiting.spawn(contestant.small_section(number % keys));
     }
     tokio::time::sleep(SETTLING).await;

@@ -17,19 +17,47 @@ use crate::station;
 
 pub(super) fn measure(scenario: &'static str, bench: &mut Bench) {
     let one = bench.options.pick(&[Name::Distlock, Name::AsyncRedisLock][..], &[Name::Distlock]);
-    measure_size(scenario, bench, 10_000, one);
+    measure_size(scenario, bench, 10_000, one).print();
     if bench.options.pick(true, false) {
-        measure_size(scenario, bench, 100_000, &[Name::Distlock]);
+        measure_size(scenario, bench, 100_000, &[Name::Distlock]).print();
     }
 }
 
-fn measure_size(scenario: &'static str, bench: &mut Bench, locks: u64, contestants: &[Name]) {
-    let mut figures = Figures::new(format!("{scenario}-{locks}"));
+fn measure_size(
+    scenario: &'static str,
+    bench: &mut Bench,
+    locks: u64,
+    contestants: &[Name],
+) -> Figures {
+    let mut figures = observe(format!("{scenario}-{locks}"), bench, locks, contestants);
+    let scale = locks as f64 / 10_000.0;
+    let limits = [
+        ("client % of a core", 1.5 * scale),
+        ("server % of a core", 3.0 * scale),
+        ("bytes/hold", 1024.0),
+        ("calls over 1 ms", 0.0),
+        ("latest renewal, of the lease", 0.5),
+    ];
+    for (metric, limit) in limits {
+        let value = figures.value(Name::Distlock, metric);
+        figures.judge(metric, value, Limit::AtMost(limit));
+    }
+    figures
+}
+
+/// Holds `locks` for some of their leases.
+pub(super) fn observe(
+    title: String,
+    bench: &mut Bench,
+    locks: u64,
+    contestants: &[Name],
+) -> Figures {
+    let mut figures = Figures::new(title);
     // Whole thirds of a lease, so that every lock is renewed equally often.
     let window_ms = bench.options.pick(3, 1) * LEASE.as_millis() as u64 / 3;
     bench.take_turns(contestants, |bench, name, round| {
         let watched = u64::from(round == Round::Counted);
-        let job = bench.job(scenario, name).with("locks", locks).with("watched", watched);
+        let job = bench.job("watchdog", name).with("locks", locks).with("watched", watched);
         bench.server.watch_slow_calls();
         let outcome = round.run(bench, &[job.with("window_ms", window_ms)]);
         let seconds = window_ms as f64 / 1e3;
@@ -43,19 +71,7 @@ fn measure_size(scenario: &'static str, bench: &mut Bench, locks: u64, contestan
         figures.add(name, "bytes/hold", outcome.sum("bytes") / locks as f64);
         figures.add(name, "calls over 1 ms", bench.server.slow_calls());
     });
-    let scale = locks as f64 / 10_000.0;
-    let limits = [
-        ("client % of a core", 1.5 * scale),
-        ("server % of a core", 3.0 * scale),
-        ("bytes/hold", 1024.0),
-        ("calls over 1 ms", 0.0),
-        ("latest renewal, of the lease", 0.5),
-    ];
-    for (metric, limit) in limits {
-        let value = figures.value(Name::Distlock, metric);
-        figures.judge(metric, value, Limit::AtMost(limit));
-    }
-    figures.print();
+    figures
 }
 
 pub(super) fn work(job: &Job) {
