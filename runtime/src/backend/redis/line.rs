@@ -20,7 +20,7 @@ use super::error;
 use super::error::Redirect;
 use super::news;
 use super::place::Found;
-use super::pulse::{Pulse, READING_TIME};
+use super::pulse::{Departure, Pulse, READING_TIME};
 use super::request::{Request, Role};
 use super::runtimes::Runtimes;
 use super::server::Server;
@@ -76,7 +76,7 @@ pub(super) struct Failure {
 /// dead connection is found out also where no call waits as long as the response time-out.
 struct UnderWay<'a> {
     line: &'a Line,
-    number: u64,
+    departure: Departure,
     answered: bool,
 }
 
@@ -171,8 +171,8 @@ impl Line {
         &self,
         talk: Pin<&mut impl Future<Output = RedisResult<T>>>,
     ) -> Result<T, Failure> {
-        let mut under_way = UnderWay { line: self, number: self.pulse.begin(), answered: false };
-        match self.pulse.within(under_way.number, talk).await {
+        let mut under_way = UnderWay { line: self, departure: self.pulse.begin(), answered: false };
+        match self.pulse.within(under_way.departure, talk).await {
             Some(Ok(reply)) => {
                 under_way.answered();
                 Ok(reply)
@@ -311,13 +311,13 @@ impl Line {
 impl UnderWay<'_> {
     fn answered(&mut self) {
         self.answered = true;
-        self.line.pulse.answered(self.number);
+        self.line.pulse.answered(self.departure);
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        if !self.answered && self.line.pulse.given_up(self.number) {
+        if !self.answered && self.line.pulse.given_up(self.departure) {
             let (address, limit) = (&self.line.address, self.line.server.config.response_timeout);
             self.line.close(&format!("redis at {address} did not answer for {limit:?}"));
         }

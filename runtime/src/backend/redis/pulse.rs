@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use super::request::Role;
@@ -23,10 +24,12 @@ pub(super) struct Pulse {
     state: Mutex<State>,
 }
 
-/// Invariant: while a request is under way, a [`Watch`] runs, or ended with its runtime.
+/// Invariant: while a request is under way, a [`Watch`] runs, or ended with its runtime; then whoever
+/// waits was woken, and starts another one.
 #[derive(Debug)]
 struct State {
-    /// In the order in which they were sent; what stands in front has not ended.
+    /// In the order in which they were sent, as far as they have not waited too long; what stands in front
+    /// has not ended. So it is as long as what is sent within the limit, whatever callers do.
     under_way: VecDeque<Waiting>,
     /// The number of the first of them.
     first: u64,
@@ -50,8 +53,23 @@ struct Waiting {
 #[derive(Debug)]
 enum Phase {
     Ended,
-    Late,
     Waits(Option<Waker>),
+}
+
+/// A request on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Departure {
+    number: u64,
+    sent_at: Timestamp,
+}
+
+/// Whether a request has waited too long.
+enum Patience {
+    Late,
+    /// Its waker is woken when it is.
+    Watched,
+    /// As before, but for somebody who watches.
+    Unwatched,
 }
 
 /// Whoever looks after the requests under way.
@@ -101,51 +119,56 @@ impl Pulse {
         (state.endings == endings).then(|| request.poll(context))
     }
 
-    /// A request is sent now. The number by which it must be [answered](Self::answered) or
-    /// [given up](Self::given_up).
-    pub(super) fn begin(self: &Arc<Self>) -> u64 {
+    /// A request is sent now, which must be [answered](Self::answered) or [given up](Self::given_up).
+    pub(super) fn begin(self: &Arc<Self>) -> Departure {
         let mut state = self.state();
         let number = state.first + state.under_way.len() as u64;
-        let phase = Phase::Waits(None);
-        state.under_way.push_back(Waiting { sent_at: CLOCK.now(), phase });
+        let sent_at = CLOCK.now();
+        state.under_way.push_back(Waiting { sent_at, phase: Phase::Waits(None) });
         let watched = std::mem::replace(&mut state.watched, true);
         drop(state);
         if !watched {
             // Ends a time-out after the last request, or with its runtime.
-            drop(tokio::spawn(Watch { pulse: Arc::clone(self), done: false }.run()));
+            drop(tokio::spawn(self.watch().run()));
         }
-        number
+        Departure { number, sent_at }
     }
 
-    /// What comes of `reply` to request `number` before it has waited too long.
+    /// What comes of `reply` to a request before it has waited too long.
     pub(super) async fn within<F: Future>(
-        &self,
-        number: u64,
+        self: &Arc<Self>,
+        departure: Departure,
         mut reply: Pin<&mut F>,
     ) -> Option<F::Output> {
-        poll_fn(|context| match reply.as_mut().poll(context) {
-            Poll::Ready(reply) => Poll::Ready(Some(reply)),
-            Poll::Pending if self.is_late(number, context.waker()) => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
+        poll_fn(|context| {
+            if let Poll::Ready(reply) = reply.as_mut().poll(context) {
+                return Poll::Ready(Some(reply));
+            }
+            match self.patience(departure.number, context.waker()) {
+                Patience::Late => return Poll::Ready(None),
+                Patience::Unwatched => self.watch_again(),
+                Patience::Watched => {}
+            }
+            Poll::Pending
         })
         .await
     }
 
-    pub(super) fn answered(&self, number: u64) {
+    pub(super) fn answered(&self, departure: Departure) {
         let mut state = self.state();
-        state.end(number);
+        state.end(departure.number);
         state.unanswered = 0;
         state.silence = Duration::ZERO;
         state.counted = CLOCK.now();
     }
 
     /// Somebody lost patience. Whether the connection has been silent for so long that it is dead.
-    pub(super) fn given_up(&self, number: u64) -> bool {
+    pub(super) fn given_up(&self, departure: Departure) -> bool {
         let now = CLOCK.now();
         let mut state = self.state();
-        let Some(sent_at) = state.end(number) else { return false };
+        state.end(departure.number);
         state.unanswered += 1;
-        let begun_at = sent_at.max(state.counted);
+        let begun_at = departure.sent_at.max(state.counted);
         state.silence += now.since(begun_at);
         state.counted = now;
         state.unanswered >= UNANSWERED_TO_CLOSE && state.silence >= self.limit
@@ -156,25 +179,36 @@ impl Pulse {
         self.state().under_way.is_empty()
     }
 
-    /// Whether request `number` has waited too long; else `waker` is woken when it has.
-    fn is_late(&self, number: u64, waker: &Waker) -> bool {
+    /// Whether request `number`, which has not ended, has waited too long; else `waker` is woken when it
+    /// has.
+    fn patience(&self, number: u64, waker: &Waker) -> Patience {
         let mut state = self.state();
-        match state.phase_of(number) {
-            Some(Phase::Waits(known)) => {
-                if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
-                    *known = Some(waker.clone());
-                }
-                false
-            }
-            Some(Phase::Late) => true,
-            Some(Phase::Ended) | None => false,
+        let Some(waiting) = state.find(number) else { return Patience::Late };
+        if let Phase::Waits(known) = &mut waiting.phase
+            && !known.as_ref().is_some_and(|known| known.will_wake(waker))
+        {
+            *known = Some(waker.clone());
         }
+        if state.watched { Patience::Watched } else { Patience::Unwatched }
+    }
+
+    /// The runtime of the last watch has ended.
+    fn watch_again(self: &Arc<Self>) {
+        let Ok(here) = Handle::try_current() else { return };
+        let watched = std::mem::replace(&mut self.state().watched, true);
+        if !watched {
+            // Not under the mutex: a runtime that ends drops it at once.
+            drop(here.spawn(self.watch().run()));
+        }
+    }
+
+    fn watch(self: &Arc<Self>) -> Watch {
+        Watch { pulse: Arc::clone(self), done: false }
     }
 
     fn look(&self) -> Look {
         let mut state = self.state();
-        let waits = |waiting: &&Waiting| matches!(waiting.phase, Phase::Waits(_));
-        let Some(oldest) = state.under_way.iter().find(waits) else {
+        let Some(oldest) = state.under_way.front() else {
             state.watched = false;
             return Look::Nothing;
         };
@@ -186,15 +220,16 @@ impl Pulse {
     fn expire(&self, now: Timestamp) {
         let mut wakers = Vec::new();
         let mut state = self.state();
-        for waiting in &mut state.under_way {
-            if waiting.sent_at + self.limit > now {
-                break;
-            }
-            if let Phase::Waits(waker) = &mut waiting.phase {
+        while let Some(oldest) = state.under_way.front_mut()
+            && oldest.sent_at + self.limit <= now
+        {
+            if let Phase::Waits(waker) = &mut oldest.phase {
                 wakers.extend(waker.take());
-                waiting.phase = Phase::Late;
             }
+            state.under_way.pop_front();
+            state.first += 1;
         }
+        state.forget_ended();
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -206,22 +241,33 @@ impl Pulse {
 }
 
 impl State {
-    fn phase_of(&mut self, number: u64) -> Option<&mut Phase> {
+    fn find(&mut self, number: u64) -> Option<&mut Waiting> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        self.under_way.get_mut(index).map(|waiting| &mut waiting.phase)
+        self.under_way.get_mut(index)
     }
 
-    /// Request `number` has ended. When it was sent.
-    fn end(&mut self, number: u64) -> Option<Timestamp> {
-        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        let waiting = self.under_way.get_mut(index)?;
-        waiting.phase = Phase::Ended;
-        let sent_at = waiting.sent_at;
+    /// Request `number` has ended, in time or late.
+    fn end(&mut self, number: u64) {
+        if let Some(waiting) = self.find(number) {
+            waiting.phase = Phase::Ended;
+            self.forget_ended();
+        }
+    }
+
+    fn forget_ended(&mut self) {
         while let Some(Waiting { phase: Phase::Ended, .. }) = self.under_way.front() {
             self.under_way.pop_front();
             self.first += 1;
         }
-        Some(sent_at)
+    }
+}
+
+impl Waiting {
+    fn waker(&self) -> Option<Waker> {
+        match &self.phase {
+            Phase::Waits(waker) => waker.clone(),
+            Phase::Ended => None,
+        }
     }
 }
 
@@ -247,7 +293,11 @@ impl Drop for Watch {
     fn drop(&mut self) {
         // Else the look said so, and there may be another one by now.
         if !self.done {
-            self.pulse.state().watched = false;
+            let mut state = self.pulse.state();
+            state.watched = false;
+            let wakers: Vec<_> = state.under_way.iter().filter_map(Waiting::waker).collect();
+            drop(state);
+            wakers.into_iter().for_each(Waker::wake);
         }
     }
 }
@@ -256,3 +306,51 @@ impl Drop for Watch {
 pub(super) const READING_TIME: Duration = Duration::from_millis(2);
 const UNANSWERED_TO_CLOSE: u32 = 2;
 const CLOCK: Clock = Clock::Boot;
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::pin::pin;
+
+    use tokio::runtime;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(20);
+    const SLACK: Duration = Duration::from_secs(5);
+
+    /// Whoever keeps a future and polls it no more must not make others' entries stay.
+    #[tokio::test]
+    async fn a_request_that_is_forgotten_holds_up_no_memory() {
+        let pulse = Pulse::new(LIMIT);
+        let _forgotten = pulse.begin();
+        let late = pulse.begin();
+        assert_eq!(timeout(SLACK, pulse.within(late, pin!(pending::<()>()))).await, Ok(None));
+        for _ in 0..1000 {
+            let number = pulse.begin();
+            pulse.answered(number);
+        }
+        assert!(pulse.state().under_way.is_empty(), "{}", pulse.state().under_way.len());
+    }
+
+    #[test]
+    fn a_request_is_watched_though_the_runtime_of_the_watch_ends() {
+        let pulse = Pulse::new(Duration::from_millis(200));
+        let [ending, other] =
+            [(); 2].map(|()| runtime::Builder::new_current_thread().enable_all().build().unwrap());
+        ending.block_on(async { pulse.begin() });
+        other.block_on(async {
+            let number = pulse.begin();
+            let mut reply = pin!(pending::<()>());
+            let mut waiting = pin!(pulse.within(number, reply.as_mut()));
+            poll_fn(|context| {
+                assert!(waiting.as_mut().poll(context).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            ending.shutdown_background();
+            assert_eq!(timeout(SLACK, waiting).await, Ok(None));
+        });
+    }
+}
