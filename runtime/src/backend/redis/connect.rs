@@ -149,5 +149,7 @@ fn is_forbidden(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
 }
 
-/// Requests under way to the connection's task before callers have to queue.
-const PIPELINE_BUFFER: usize = 1024;
+/// Requests on their way to the connection's task. More than there ever are within a time-out: one that
+/// had to wait for a place would not be sent at its first poll, and so out of its turn. No place takes
+/// memory before it is used, and who waits for one has its request in memory as well.
+const PIPELINE_BUFFER: usize = 1 << 24;

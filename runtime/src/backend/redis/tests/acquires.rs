@@ -85,3 +85,34 @@ async fn requests_that_go_together_are_small() {
         assert!(size <= 640, "{size} bytes");
     }
 }
+
+/// So many requests may be on their way that one more must wait for a place, unless nothing ever does. A
+/// runtime that stands still in between is a thread that others overtake.
+#[test]
+fn an_acquire_that_is_dropped_is_not_sent_after_its_release_however_many_are_on_their_way() {
+    let server = RedisServer::start();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (reading, calling) = (runtime(), runtime());
+    let channel = reading.block_on(server.backend().open()).unwrap();
+    let locks: Vec<_> = (0..3).map(|i| lock(&format!("stock:{i}"), "ours")).collect();
+    let mut others: Vec<_> = (0..2000).map(|_| channel.inspect(&"other".into())).collect();
+    let mut acquires: Vec<_> = locks.iter().map(|lock| channel.acquire(lock, LEASE)).collect();
+    calling.block_on(async {
+        poll_fn(|context| {
+            assert!(others.iter_mut().all(|other| other.as_mut().poll(context).is_pending()));
+            assert!(acquires.iter_mut().all(|acquire| acquire.as_mut().poll(context).is_pending()));
+            Poll::Ready(())
+        })
+        .await;
+        for _ in 0..3 {
+            // By the second turn those that go together are gone.
+            tokio::task::yield_now().await;
+        }
+    });
+
+    drop(acquires.pop());
+    reading.block_on(channel.release_in_order(&locks[2], CLAIM)).unwrap();
+
+    calling.block_on(tokio::task::yield_now());
+    assert_eq!(reading.block_on(channel.inspect(&locks[2].key)).unwrap(), None);
+}
