@@ -13,7 +13,7 @@ use super::dial::Reader;
 use super::fence::{FenceKey, Mark};
 #[cfg(feature = "sentinel")]
 use super::gather::LARGEST_BATCH;
-use super::gather::{Gathered, Gathering};
+use super::gather::{Gathered, Gathering, SENT_WITHIN};
 use super::line::Line;
 use super::pulse::READING_TIME;
 use super::releases::{self, Release};
@@ -209,7 +209,7 @@ impl Channel for RedisChannel {
     }
 
     fn answers_within(&self) -> Duration {
-        self.way.line.server().config.response_timeout + READING_TIME
+        self.way.line.server().config.response_timeout + READING_TIME + SENT_WITHIN
     }
 
     fn retire(&self, _key: &str) {

@@ -2,15 +2,18 @@
 //!
 //! One alone goes at once. One that comes while another of its kind is under way, or when the last ones
 //! were together, waits until every task that is ready by now had its turn, and goes with theirs: under
-//! load that is all of them, and both ends have half of the work.
+//! load that is all of them, and both ends have half of the work. If a task blocks its worker in its turn,
+//! another worker sends them all the same.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
+use tokio::time::sleep;
 
 use super::channel::Way;
 use crate::backend::{BoxFuture, StoreError, StoreErrorKind, StoreResult};
@@ -42,13 +45,17 @@ pub(super) trait Gathered: fmt::Debug + Sized + Send + 'static {
 #[derive(Debug)]
 pub(super) struct Gathering<R: Gathered>(Mutex<State<R>>);
 
-/// Invariant: where `gathered` is not empty, a [`Sending`] is about to send it, or to give it up.
+/// Invariant: where `gathered` is not empty, a [`Sending`] is about to send it, or to give it up; and a
+/// [`Relief`] runs, or ended with its runtime.
 #[derive(Debug)]
 struct State<R: Gathered> {
     /// How many were sent and not answered.
     under_way: usize,
     /// How many were sent together the last time.
     last: usize,
+    /// How many times something gathered was sent.
+    departures: u64,
+    relieved: bool,
     gathered: Vec<(R, Caller<R>)>,
 }
 
@@ -86,9 +93,18 @@ struct Sending<R: Gathered> {
     taken: bool,
 }
 
+/// Sends what its [`Sending`] does not: that one may wait behind code that blocks a worker, where no other
+/// worker can take it over. One for all gatherings in a row, since it costs a timer.
+struct Relief<R: Gathered> {
+    gathering: Arc<Gathering<R>>,
+    done: bool,
+}
+
 impl<R: Gathered> Default for Gathering<R> {
     fn default() -> Self {
-        Self(Mutex::new(State { under_way: 0, last: 0, gathered: Vec::new() }))
+        let state =
+            State { under_way: 0, last: 0, departures: 0, relieved: false, gathered: Vec::new() };
+        Self(Mutex::new(state))
     }
 }
 
@@ -114,6 +130,10 @@ impl<R: Gathered> Gathering<R> {
             }
             Passage::Gathered(answer) => answer,
             Passage::First(answer) => {
+                // The relief first: only the last task that a worker starts can it keep from the others.
+                if let Some(relief) = self.relief() {
+                    drop(tokio::spawn(relief.run(way.clone())));
+                }
                 Sending::begin(Arc::clone(&self), way);
                 answer
             }
@@ -137,6 +157,12 @@ impl<R: Gathered> Gathering<R> {
         if state.gathered.len() == 1 { Passage::First(answer) } else { Passage::Gathered(answer) }
     }
 
+    /// Whoever is to run from now on, unless somebody does.
+    fn relief(self: &Arc<Self>) -> Option<Relief<R>> {
+        let relieved = std::mem::replace(&mut self.state().relieved, true);
+        (!relieved).then(|| Relief { gathering: Arc::clone(self), done: false })
+    }
+
     fn state(&self) -> MutexGuard<'_, State<R>> {
         // Each change is whole at any time.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -146,11 +172,15 @@ impl<R: Gathered> Gathering<R> {
 impl<R: Gathered> Sending<R> {
     fn begin(gathering: Arc<Gathering<R>>, way: Way) {
         // Ends with what it sends, or with its runtime.
-        drop(tokio::spawn(Self { gathering, taken: false }.send(way)));
+        drop(tokio::spawn(Self { gathering, taken: false }.send_in_turn(way)));
+    }
+
+    async fn send_in_turn(self, way: Way) {
+        yield_now().await;
+        self.send(way).await;
     }
 
     async fn send(mut self, way: Way) {
-        yield_now().await;
         let departed = poll_fn(|context| Poll::Ready(self.depart(&way, context))).await;
         let Some(Departed { callers, first_poll, answers, _under_way }) = departed else { return };
         let answers = match first_poll {
@@ -185,11 +215,33 @@ impl<R: Gathered> Sending<R> {
         }
         state.under_way += 1;
         state.last = requests.len();
+        state.departures += 1;
         let mut answers: BoxFuture<_> = Box::pin(R::together(requests, way.clone()));
         let first_poll = answers.as_mut().poll(context);
         drop(state);
         let _under_way = UnderWay(Arc::clone(&self.gathering));
         Some(Departed { callers, first_poll, answers, _under_way })
+    }
+}
+
+impl<R: Gathered> Relief<R> {
+    async fn run(mut self, way: Way) {
+        let mut departures = self.gathering.state().departures;
+        while !self.done {
+            sleep(BLOCKED_AFTER).await;
+            let mut state = self.gathering.state();
+            if std::mem::replace(&mut departures, state.departures) != departures {
+                continue;
+            }
+            if state.gathered.is_empty() {
+                state.relieved = false;
+                self.done = true;
+            } else {
+                drop(state);
+                let sending = Sending { gathering: Arc::clone(&self.gathering), taken: false };
+                drop(tokio::spawn(sending.send(way.clone())));
+            }
+        }
     }
 }
 
@@ -200,6 +252,15 @@ impl<R: Gathered> Drop for Sending<R> {
             let given_up = std::mem::take(&mut self.gathering.state().gathered);
             // Not under the mutex: it wakes the callers.
             drop(given_up);
+        }
+    }
+}
+
+impl<R: Gathered> Drop for Relief<R> {
+    fn drop(&mut self) {
+        // Else it said so itself, and there may be another one by now.
+        if !self.done {
+            self.gathering.state().relieved = false;
         }
     }
 }
@@ -223,5 +284,13 @@ fn runtime_ended() -> StoreError {
 
 /// Fewer are sent at once.
 const SMALLEST_SHARE: usize = 16;
+
+/// How long a request waits at most until it is sent, whatever blocks the worker that it waits for: twice
+/// the time after which there is a relief.
+pub(super) const SENT_WITHIN: Duration = BLOCKED_AFTER.saturating_mul(2);
+
+/// Longer than the ready tasks of a busy runtime take for one turn.
+const BLOCKED_AFTER: Duration = Duration::from_millis(20);
+
 /// Keeps a script under a fifth of a millisecond.
 pub(super) const LARGEST_BATCH: usize = 64;

@@ -116,3 +116,37 @@ fn an_acquire_that_is_dropped_is_not_sent_after_its_release_however_many_are_on_
     calling.block_on(tokio::task::yield_now());
     assert_eq!(reading.block_on(channel.inspect(&locks[2].key)).unwrap(), None);
 }
+
+/// Whoever joins the others must not wait for the worker of the first one, which may be blocked by any
+/// code: the last task that was made there can be taken over by nobody.
+#[test]
+fn a_worker_that_is_blocked_holds_up_no_acquire_of_another_one() {
+    let server = RedisServer::start();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let channel = server.backend().open().await.unwrap();
+        let locks = ["first", "second"].map(|key| lock(key, "ours"));
+        let mut acquires = locks.map(|lock| channel.acquire(&lock, LEASE));
+        let (blocked, is_blocked) = tokio::sync::oneshot::channel();
+        let (unblock, unblocked) = std::sync::mpsc::channel::<()>();
+        let mut blocked = Some(blocked);
+        let blocking = tokio::spawn(poll_fn(move |context| {
+            if let Some(blocked) = blocked.take() {
+                assert!(acquires.iter_mut().all(|it| it.as_mut().poll(context).is_pending()));
+                blocked.send(()).unwrap();
+                // Until the other one is answered, or the test has failed.
+                let _ = unblocked.recv();
+            }
+            Poll::Ready(())
+        }));
+        is_blocked.await.unwrap();
+
+        let other = channel.acquire(&lock("other", "ours"), LEASE);
+        let answer = tokio::time::timeout(channel.answers_within() + SLACK, other).await;
+
+        drop(unblock);
+        blocking.await.unwrap();
+        assert_eq!(answer.expect("held up").unwrap(), Acquired::Granted);
+    });
+}
