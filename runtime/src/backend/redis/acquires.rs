@@ -33,7 +33,8 @@ pub(super) struct Took {
 }
 
 impl Gathered for Acquire {
-    type Answer = Took;
+    /// `None` if the transaction was given up for what another one in it is: it did nothing.
+    type Answer = Option<Took>;
 
     const OUTLIVES_ITS_CALLER: bool = false;
 
@@ -46,7 +47,7 @@ impl Gathered for Acquire {
         self.fenced == other.fenced
     }
 
-    async fn alone(self, way: &Way) -> StoreResult<Took> {
+    async fn alone(self, way: &Way) -> StoreResult<Option<Took>> {
         if self.fenced {
             let nothing = || StoreError::new(StoreErrorKind::Unavailable, "no answer to a draw");
             let took = Self::together(vec![self], way.clone()).await.pop();
@@ -54,24 +55,18 @@ impl Gathered for Acquire {
         }
         let request = Request::acquire(&self.lock, self.lease, way.server());
         let acquired = way.ask(request, reply::acquired).await?;
-        Ok(Took { acquired, mark: None })
+        Ok(Some(Took { acquired, mark: None }))
     }
 
-    async fn together(acquires: Vec<Self>, way: Way) -> Vec<StoreResult<Took>> {
+    async fn together(acquires: Vec<Self>, way: Way) -> Vec<StoreResult<Option<Took>>> {
         // They fit together.
         let fenced = acquires.iter().any(|acquire| acquire.fenced);
-        let read = |reply, mark| {
-            let acquired = reply::acquired(understood(reply, &way)?, way.address())?;
-            Ok(Took { acquired, mark })
+        let took = match way.ask_all(&pipeline(&acquires, fenced), Role::Takes).await {
+            Ok(replies) if fenced => transacted(replies, acquires.len(), &way),
+            Ok(replies) => Ok(read(replies, None, &way)),
+            Err(error) => Err(error),
         };
-        let took = async {
-            let replies = way.ask_all(&pipeline(&acquires, fenced), Role::Takes).await?;
-            if fenced { executed(replies, &way) } else { Ok((replies, None)) }
-        };
-        match took.await {
-            Ok((replies, mark)) => replies.into_iter().map(|reply| read(reply, mark)).collect(),
-            Err(error) => acquires.iter().map(|_| Err(error.clone())).collect(),
-        }
+        took.unwrap_or_else(|error| acquires.iter().map(|_| Err(error.clone())).collect())
     }
 }
 
@@ -89,23 +84,19 @@ fn pipeline(acquires: &[Acquire], fenced: bool) -> Pipeline {
     pipeline
 }
 
-/// The replies to the acquires of a transaction, and to its draw.
-fn executed(mut replies: Vec<Value>, way: &Way) -> StoreResult<(Vec<Value>, Option<Mark>)> {
-    let executed = match replies.pop() {
+/// The answers to the acquires of a transaction.
+fn transacted(
+    mut replies: Vec<Value>,
+    count: usize,
+    way: &Way,
+) -> StoreResult<Vec<StoreResult<Option<Took>>>> {
+    let mut executed = match replies.pop() {
         Some(Value::Array(executed)) => executed,
-        Some(refusal) => {
-            // Of one of its commands, if that is what ended it.
-            let errors = replies.into_iter().filter(|reply| matches!(reply, Value::ServerError(_)));
-            let first = errors.chain([refusal]).next().unwrap_or(Value::Nil);
-            return Err(match understood(first, way) {
-                Ok(reply) => reply::unexpected(&reply, way.address()),
-                Err(error) => error,
-            });
-        }
-        None => return Err(reply::unexpected(&Value::Nil, way.address())),
+        refusal => return refused(&replies, refusal.unwrap_or(Value::Nil), way),
     };
-    replies = executed;
-    let mark = match replies.pop() {
+    let mark = match executed.pop() {
+        // One each, since a missing one would shift the others.
+        _ if executed.len() != count => None,
         Some(Value::BulkString(id)) => fence::mark(&id),
         Some(Value::Nil) => Some(Mark::Unready),
         // Not the lock's.
@@ -116,9 +107,42 @@ fn executed(mut replies: Vec<Value>, way: &Way) -> StoreResult<(Vec<Value>, Opti
         _ => None,
     };
     match mark {
-        Some(mark) => Ok((replies, Some(mark))),
-        None => Err(reply::unexpected(&Value::Array(replies), way.address())),
+        Some(mark) => Ok(read(executed, Some(mark), way)),
+        None => Err(reply::unexpected(&Value::Array(executed), way.address())),
     }
+}
+
+/// The answers to the acquires of a transaction that ended in `refusal` and not in answers, by what its
+/// commands were told before that. Fails where none of them is the cause by itself.
+fn refused(
+    told: &[Value],
+    refusal: Value,
+    way: &Way,
+) -> StoreResult<Vec<StoreResult<Option<Took>>>> {
+    let error_in = |reply: &Value| match reply {
+        Value::ServerError(_) => understood(reply.clone(), way).err(),
+        _ => None,
+    };
+    let [begun, acquires @ .., drawn] = told else {
+        return Err(reply::unexpected(&refusal, way.address()));
+    };
+    if let Some(error) = error_in(begun).or_else(|| error_in(drawn)) {
+        return Err(error);
+    }
+    let errors: Vec<_> = acquires.iter().map(error_in).collect();
+    if errors.iter().all(Option::is_none) {
+        let refusal = understood(refusal, way)?;
+        return Err(reply::unexpected(&refusal, way.address()));
+    }
+    Ok(errors.into_iter().map(|error| error.map_or(Ok(None), Err)).collect())
+}
+
+fn read(replies: Vec<Value>, mark: Option<Mark>, way: &Way) -> Vec<StoreResult<Option<Took>>> {
+    let read = |reply| {
+        let acquired = reply::acquired(understood(reply, way)?, way.address())?;
+        Ok(Some(Took { acquired, mark }))
+    };
+    replies.into_iter().map(read).collect()
 }
 
 fn understood(reply: Value, way: &Way) -> StoreResult<Value> {

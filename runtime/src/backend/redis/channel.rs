@@ -219,7 +219,12 @@ impl Channel for RedisChannel {
     fn acquire(&self, lock: &Lock, lease: Duration) -> BoxFuture<StoreResult<Acquired>> {
         let (acquires, way) = (Arc::clone(&self.acquires), self.way.clone());
         let acquire = Acquire { lock: lock.clone(), lease, fenced: false };
-        Box::pin(async move { Ok(acquires.send(way, acquire).await?.acquired) })
+        Box::pin(async move {
+            let took = acquires.send(way.clone(), acquire).await?;
+            // Only a transaction is given up.
+            let took = took.ok_or_else(|| reply::unexpected(&Value::Nil, way.address()))?;
+            Ok(took.acquired)
+        })
     }
 
     fn contend(
@@ -244,12 +249,13 @@ impl Channel for RedisChannel {
         let acquires = Arc::clone(&self.acquires);
         let acquire = Acquire { lock: lock.clone(), lease, fenced: true };
         Box::pin(async move {
-            let Took { acquired, mark } = match acquires.send(way.clone(), acquire).await {
+            let took = match acquires.send(way.clone(), acquire).await {
                 // That it takes one slot a script was found out this very moment.
-                Err(_) if way.server().is_clustered() => {
-                    return Box::pin(way.draw(&lock, take)).await;
-                }
+                Err(_) if way.server().is_clustered() => None,
                 took => took?,
+            };
+            let Some(Took { acquired, mark }) = took else {
+                return Box::pin(way.draw(&lock, take)).await;
             };
             match (acquired, mark) {
                 (Acquired::HeldBy(owner), _) if owner != lock.owner => Ok(Drawn::HeldBy(owner)),

@@ -150,3 +150,23 @@ fn a_worker_that_is_blocked_holds_up_no_acquire_of_another_one() {
         assert_eq!(answer.expect("held up").unwrap(), Acquired::Granted);
     });
 }
+
+/// As above, for those with a token.
+#[tokio::test]
+async fn a_key_without_rights_spoils_no_other_draw() {
+    let server = RedisServer::start();
+    let rules = ["+@all", "~mine:*", "~distlock:*", "&*"];
+    let channel = server.backend_as("app", &rules).open().await.unwrap();
+    let keys = ["mine:0", "mine:1", "theirs", "mine:2"];
+    let locks = keys.map(|key| lock(key, "ours"));
+
+    let drawn = all(locks.iter().map(|lock| channel.draw(lock, Some(LEASE))).collect()).await;
+
+    for (key, drawn) in keys.into_iter().zip(drawn) {
+        if key == "theirs" {
+            assert_eq!(kind_of(drawn), StoreErrorKind::Refused);
+        } else {
+            assert!(matches!(drawn, Ok(Drawn::Token(_))), "{key}: {drawn:?}");
+        }
+    }
+}
