@@ -268,9 +268,10 @@ async fn release(core: &Arc<Core>, link: &Arc<Link>, errand: Errand) {
     // The channel of a runtime that is not being polled never answers: on by the driver's own.
     let text = "the channel is blocked";
     answered(Err(StoreError::new(StoreErrorKind::Unavailable, text)));
-    // If it is only slow, its answer proves what no other one can.
-    let reply = in_order.await;
-    if reply.is_ok() {
+    // If it is only slow, its answer proves what no other one can. A runtime that stands still does not
+    // even find it late.
+    let reply = tokio::time::timeout(channel.answers_within(), in_order).await;
+    if let Ok(reply @ Ok(_)) = reply {
         core.change(|state| state.backlog.settle(id, core.now()));
         core.note_release(&lock.key, &reply);
     }

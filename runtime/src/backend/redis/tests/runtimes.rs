@@ -1,11 +1,13 @@
 //! Runtimes come and go; a connection belongs to one.
 
+use std::future::Future;
 use std::net::TcpListener;
 use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::{Builder, Runtime};
 
 use super::*;
+use crate::{LockClient, LockKey};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -130,4 +132,34 @@ async fn a_client_that_is_gone_leaves_no_connection() {
     assert_eq!(count(), before + 2);
     drop((backend, contender));
     eventually("the connections go", || count() == before).await;
+}
+
+/// What was sent on a runtime that is not polled any more has no answer, and no end by itself either.
+#[test]
+fn a_driver_does_not_wait_for_a_runtime_that_stands_still() {
+    let server = RedisServer::start();
+    let standing = runtime();
+    {
+        let client = LockClient::on(Arc::new(server.backend()));
+        let key = || LockKey::literal("k");
+        standing.block_on(client.lock(key()).run(|_| async {})).unwrap();
+        let _entered = standing.enter();
+        let mut call = Box::pin(client.lock(key()).lease(Duration::from_secs(1)).acquire());
+        let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+    }
+    let connections = || {
+        let list: String = server.run(&["CLIENT", "LIST"]);
+        list.lines().filter(|client| client.contains("sub=1")).count()
+    };
+    let becomes = |expected: usize| {
+        let reached = (0..2000).any(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            connections() == expected
+        });
+        assert!(reached, "never {expected}");
+    };
+    // It sends the release by its own connection, and ends.
+    becomes(1);
+    becomes(0);
 }
