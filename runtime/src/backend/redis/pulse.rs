@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -16,6 +17,9 @@ use tokio::time::sleep;
 
 use super::request::Role;
 use crate::clock::{Clock, Timestamp};
+
+#[cfg(test)]
+mod tests;
 
 #[derive(Debug)]
 pub(super) struct Pulse {
@@ -231,7 +235,7 @@ impl Pulse {
         }
         state.forget_ended();
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        wake_all(wakers);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -297,8 +301,16 @@ impl Drop for Watch {
             state.watched = false;
             let wakers: Vec<_> = state.under_way.iter().filter_map(Waiting::waker).collect();
             drop(state);
-            wakers.into_iter().for_each(Waker::wake);
+            wake_all(wakers);
         }
+    }
+}
+
+/// Wakes all of them, also if code of the user's panics in one of them.
+fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        // The panic hook has told of it.
+        let _ = panic::catch_unwind(AssertUnwindSafe(|| waker.wake()));
     }
 }
 
@@ -306,51 +318,3 @@ impl Drop for Watch {
 pub(super) const READING_TIME: Duration = Duration::from_millis(2);
 const UNANSWERED_TO_CLOSE: u32 = 2;
 const CLOCK: Clock = Clock::Boot;
-
-#[cfg(test)]
-mod tests {
-    use std::future::pending;
-    use std::pin::pin;
-
-    use tokio::runtime;
-    use tokio::time::timeout;
-
-    use super::*;
-
-    const LIMIT: Duration = Duration::from_millis(20);
-    const SLACK: Duration = Duration::from_secs(5);
-
-    /// Whoever keeps a future and polls it no more must not make others' entries stay.
-    #[tokio::test]
-    async fn a_request_that_is_forgotten_holds_up_no_memory() {
-        let pulse = Pulse::new(LIMIT);
-        let _forgotten = pulse.begin();
-        let late = pulse.begin();
-        assert_eq!(timeout(SLACK, pulse.within(late, pin!(pending::<()>()))).await, Ok(None));
-        for _ in 0..1000 {
-            let number = pulse.begin();
-            pulse.answered(number);
-        }
-        assert!(pulse.state().under_way.is_empty(), "{}", pulse.state().under_way.len());
-    }
-
-    #[test]
-    fn a_request_is_watched_though_the_runtime_of_the_watch_ends() {
-        let pulse = Pulse::new(Duration::from_millis(200));
-        let [ending, other] =
-            [(); 2].map(|()| runtime::Builder::new_current_thread().enable_all().build().unwrap());
-        ending.block_on(async { pulse.begin() });
-        other.block_on(async {
-            let number = pulse.begin();
-            let mut reply = pin!(pending::<()>());
-            let mut waiting = pin!(pulse.within(number, reply.as_mut()));
-            poll_fn(|context| {
-                assert!(waiting.as_mut().poll(context).is_pending());
-                Poll::Ready(())
-            })
-            .await;
-            ending.shutdown_background();
-            assert_eq!(timeout(SLACK, waiting).await, Ok(None));
-        });
-    }
-}
