@@ -161,6 +161,10 @@ impl Channel for ReplicatedChannel {
         self.main.release(lock, claim)
     }
 
+    fn release_in_order(&self, lock: &Lock, claim: Duration) -> BoxFuture<StoreResult<Released>> {
+        self.main.release_in_order(lock, claim)
+    }
+
     fn inspect(&self, key: &Arc<str>) -> BoxFuture<StoreResult<Option<Holder>>> {
         self.main.inspect(key)
     }

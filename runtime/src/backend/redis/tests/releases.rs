@@ -124,3 +124,30 @@ fn releases_gathered_on_a_runtime_that_ends_are_answered() {
     let answers = answers.expect("nobody waits for ever");
     assert!(answers.iter().all(|answer| answer.is_err()), "{answers:?}");
 }
+
+/// Also by way of a store that waits for replicas.
+#[tokio::test]
+async fn a_release_in_order_comes_before_any_later_acquire() {
+    let server = RedisServer::start();
+    let [main, acks] = [(); 2].map(|()| Arc::new(server.backend()));
+    let replicated = ReplicatedBackend::new(Arc::clone(&main) as _, acks, 0, PATIENCE);
+    for channel in [main.open().await.unwrap(), replicated.open().await.unwrap()] {
+        let locks = held(&*channel, "stock", 2).await;
+        let next = lock(&locks[1].key, "next");
+        // One under way, so that others of its kind wait.
+        let mut first = channel.release(&locks[0], CLAIM);
+        let mut in_order = channel.release_in_order(&locks[1], CLAIM);
+        poll_fn(|context| {
+            assert!(first.as_mut().poll(context).is_pending());
+            assert!(in_order.as_mut().poll(context).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+
+        assert_eq!(channel.acquire(&next, LEASE).await.unwrap(), Acquired::Granted);
+
+        assert_eq!(first.await.unwrap(), Released::Freed);
+        assert_eq!(in_order.await.unwrap(), Released::Freed);
+        channel.release(&next, CLAIM).await.unwrap();
+    }
+}
