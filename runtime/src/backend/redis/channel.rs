@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, Value};
+use tokio::time::{Instant, timeout_at};
 
 use super::acquires::{Acquire, Took};
 use super::batch::renew_by_slot;
@@ -184,6 +185,17 @@ impl Way {
         self.ask(Request::draw(lock, self.fence_of(lock), take), reply::drawn)
     }
 
+    /// The rest of a request that must be answered by `late`.
+    fn second_step<T: Send>(
+        &self,
+        rest: impl Future<Output = StoreResult<T>> + Send,
+        late: Instant,
+    ) -> impl Future<Output = StoreResult<T>> {
+        // Rare, so its space is not in every future.
+        let (rest, line) = (Box::pin(timeout_at(late, rest)), Arc::clone(&self.line));
+        async move { rest.await.unwrap_or_else(|_| Err(line.silent())) }
+    }
+
     fn fence_of(&self, lock: &Lock) -> FenceKey {
         if self.server().is_clustered() {
             FenceKey::in_slot_of(&lock.key)
@@ -248,20 +260,23 @@ impl Channel for RedisChannel {
         };
         let acquires = Arc::clone(&self.acquires);
         let acquire = Acquire { lock: lock.clone(), lease, fenced: true };
+        let patience = self.answers_within();
         Box::pin(async move {
+            let late = Instant::now() + patience;
             let took = match acquires.send(way.clone(), acquire).await {
                 // That it takes one slot a script was found out this very moment.
                 Err(_) if way.server().is_clustered() => None,
                 took => took?,
             };
             let Some(Took { acquired, mark }) = took else {
-                return Box::pin(way.draw(&lock, take)).await;
+                return way.second_step(way.draw(&lock, take), late).await;
             };
             match (acquired, mark) {
                 (Acquired::HeldBy(owner), _) if owner != lock.owner => Ok(Drawn::HeldBy(owner)),
                 (_, Some(Mark::Token(token))) => Ok(Drawn::Token(token)),
-                // Rare, so its space is not in every future.
-                (_, Some(Mark::Unready) | None) => Box::pin(way.draw(&lock, None)).await,
+                (_, Some(Mark::Unready) | None) => {
+                    way.second_step(way.draw(&lock, None), late).await
+                }
             }
         })
     }

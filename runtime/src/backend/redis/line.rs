@@ -265,7 +265,7 @@ impl Line {
         reply.and_then(without_error).map(Some)
     }
 
-    fn silent(&self) -> StoreError {
+    pub(super) fn silent(&self) -> StoreError {
         let limit = self.server.config.response_timeout;
         let message = format!("redis at {} did not answer within {limit:?}", self.address);
         StoreError::new(StoreErrorKind::Unavailable, message)

@@ -22,6 +22,8 @@ local id = string.format('%.0f-%.0f', math.floor(token / PER_MILLI), token % PER
 local raised = redis.pcall('XADD', fence, 'MAXLEN', 0, id, '', '')
 -- Refused if the counter is there already.
 if type(raised) == 'table' and not string.find(raised.err, 'equal or smaller', 1, true) then
-  return raised
+  -- Another type where the counter should be is not the lock's fault.
+  local misplaced = string.sub(raised.err, 1, 9) == 'WRONGTYPE'
+  return misplaced and redis.error_reply('FENCE ' .. raised.err) or raised
 end
 return token

@@ -119,8 +119,9 @@ async fn another_type_where_the_counter_should_be_is_named() {
     let channel = server.backend().open().await.unwrap();
     server.run::<()>(&["LPUSH", FENCE, "a list"]);
     let ours = lock("k", "ours");
-    for take in [Some(LEASE), None] {
-        let error = channel.draw(&ours, take).await.unwrap_err();
+    let drawn = channel.draw(&ours, Some(LEASE)).await;
+    for drawn in [drawn, channel.draw(&ours, None).await, channel.raise(&ours, 1).await] {
+        let error = drawn.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Refused);
         assert!(error.message.contains(FENCE), "{error}");
     }
@@ -136,4 +137,33 @@ async fn without_the_right_to_draw_nothing_is_taken() {
     assert_eq!(error.kind, StoreErrorKind::Refused);
     assert!(error.message.contains("xadd"), "{error}");
     assert!(!server.run::<bool>(&["EXISTS", "k"]));
+}
+
+/// The first answer is that there is no counter, and there is no second one.
+#[tokio::test]
+async fn a_draw_in_two_steps_takes_no_longer_than_one() {
+    let server = RedisServer::start();
+    let mut config = server.config();
+    config.response_timeout = Duration::from_secs(3);
+    let channel = RedisBackend::new(config).open().await.unwrap();
+    let mut pausing = std::net::TcpStream::connect(server.address()).unwrap();
+    // Once it is accepted.
+    std::io::Write::write_all(&mut pausing, b"PING\r\n").unwrap();
+    std::io::Read::read_exact(&mut pausing, &mut [0; 7]).unwrap();
+    let begun = std::time::Instant::now();
+    server.freeze();
+    let ours = lock("k", "ours");
+    let drawing = channel.draw(&ours, Some(LEASE));
+    let meanwhile = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        // Read after the first step, and before the second.
+        std::io::Write::write_all(&mut pausing, b"CLIENT PAUSE 20000 WRITE\r\n").unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        server.thaw();
+    };
+    let (drawn, ()) = tokio::join!(biased; drawing, meanwhile);
+    let took = begun.elapsed();
+    assert_eq!(kind_of(drawn), StoreErrorKind::Unavailable);
+    assert_eq!(server.run::<String>(&["GET", "k"]), "ours", "the first step was done");
+    assert!(took < channel.answers_within() + Duration::from_millis(1500), "{took:?}");
 }
