@@ -120,6 +120,11 @@ impl RedisChannel {
         &self.way.line
     }
 
+    #[cfg(test)]
+    pub(super) fn way(&self) -> Way {
+        self.way.clone()
+    }
+
     #[cfg(feature = "cluster")]
     pub(super) fn connection(&self) -> MultiplexedConnection {
         self.way.connection.clone()

@@ -18,6 +18,9 @@ use tokio::time::sleep;
 use super::channel::Way;
 use crate::backend::{BoxFuture, StoreError, StoreErrorKind, StoreResult};
 
+#[cfg(test)]
+mod tests;
+
 /// A request that can be sent with others like it.
 pub(super) trait Gathered: fmt::Debug + Sized + Send + 'static {
     type Answer: fmt::Debug + Send + 'static;
@@ -181,7 +184,11 @@ impl<R: Gathered> Sending<R> {
     }
 
     async fn send(mut self, way: Way) {
-        let departed = poll_fn(|context| Poll::Ready(self.depart(&way, context))).await;
+        let (departed, is_rest) = poll_fn(|context| Poll::Ready(self.depart(&way, context))).await;
+        if is_rest {
+            // Not under the mutex: on a runtime that ends it is dropped at once, and takes that itself.
+            Self::begin(Arc::clone(&self.gathering), way);
+        }
         let Some(Departed { callers, first_poll, answers, _under_way }) = departed else { return };
         let answers = match first_poll {
             Poll::Ready(answers) => answers,
@@ -197,21 +204,20 @@ impl<R: Gathered> Sending<R> {
     /// sent, and can undo it by a later one.
     ///
     /// Where the server has nothing to do, it gets a half first: else both ends would work in turns, each
-    /// waiting for the other one, as long as all callers stay in step.
-    fn depart(&mut self, way: &Way, context: &mut Context<'_>) -> Option<Departed<R>> {
+    /// waiting for the other one, as long as all callers stay in step. With whether there is a rest, which
+    /// needs a sender of its own.
+    fn depart(&mut self, way: &Way, context: &mut Context<'_>) -> (Option<Departed<R>>, bool) {
         self.taken = true;
         let mut state = self.gathering.state();
         let count = state.gathered.len();
         let share = if count >= 2 * SMALLEST_SHARE && way.is_idle() { count / 2 } else { count };
         let rest = state.gathered.split_off(share.min(LARGEST_BATCH));
         let gathered = std::mem::replace(&mut state.gathered, rest);
-        if !state.gathered.is_empty() {
-            Self::begin(Arc::clone(&self.gathering), way.clone());
-        }
+        let is_rest = !state.gathered.is_empty();
         let wanted = |(_, caller): &(R, Caller<R>)| R::OUTLIVES_ITS_CALLER || !caller.is_closed();
         let (requests, callers): (Vec<_>, Vec<_>) = gathered.into_iter().filter(wanted).unzip();
         if requests.is_empty() {
-            return None;
+            return (None, is_rest);
         }
         state.under_way += 1;
         state.last = requests.len();
@@ -220,7 +226,7 @@ impl<R: Gathered> Sending<R> {
         let first_poll = answers.as_mut().poll(context);
         drop(state);
         let _under_way = UnderWay(Arc::clone(&self.gathering));
-        Some(Departed { callers, first_poll, answers, _under_way })
+        (Some(Departed { callers, first_poll, answers, _under_way }), is_rest)
     }
 }
 
