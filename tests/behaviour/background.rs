@@ -247,12 +247,13 @@ async fn answer_to_a_release_needs_no_task() {
     let scene = Scene::new();
     scene.warm().await;
     let tasks = || Handle::current().metrics().num_alive_tasks();
-    let of_the_connection = 1;
-    eventually("no other is left", SOON, async || tasks() == of_the_connection).await;
+    // The one that reads, and for some time after a request the one that finds out what is late.
+    let of_the_connection = 2;
+    eventually("no other is left", SOON, async || tasks() <= of_the_connection).await;
 
     for round in 0..20 {
         scene.request().run(|_| async {}).await.unwrap();
-        assert_eq!(tasks(), of_the_connection, "round {round}");
+        assert!(tasks() <= of_the_connection, "{} in round {round}", tasks());
     }
     freed(&scene.store, &scene.key).await;
 }
