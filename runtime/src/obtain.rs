@@ -237,16 +237,23 @@ impl Caller {
             _ => None,
         };
         let uncertain_until = unknown.as_ref().map(|(until, _)| *until);
-        let adopted = self.core.change(|state| {
+        let queued = self.core.change(|state| {
+            // Those in the queue were told then; whoever came after them would wait for nothing.
+            if state.is_shut_down() {
+                return Err(Refusal::ShutDown);
+            }
             let owner = Arc::clone(&lock.owner);
-            state.waiting.queue_up(&self.key, ticket, lease, owner, (holder, unknown))
+            Ok(state.waiting.queue_up(&self.key, ticket, lease, owner, (holder, unknown)))
         });
-        self.place = Place::Waiting(ticket);
+        if queued.is_ok() {
+            self.place = Place::Waiting(ticket);
+        }
+        let adopted = matches!(queued, Ok(true));
         if let Some(until) = uncertain_until.filter(|_| !adopted) {
             let proof = self.silent.clone().map_or(Proof::FoundOne, Proof::AnswerOn);
             self.core.release_later(Release { lock, proof, until });
         }
-        Ok(None)
+        queued.map(|_| None)
     }
 
     /// Takes the lock once `owner`, who came to the store later with a release than this caller's first
@@ -313,9 +320,8 @@ impl Caller {
                 Ok(taken) => taken,
                 Err(verdict) => return Poll::Ready(Err(verdict.into())),
             };
-            // Who came to the queue after a shut-down is refused like any claim.
-            let may_begin = !settings.fencing && !state.is_shut_down();
-            if may_begin && granted.is_fresh(settings.lease(), core.now()) {
+            // After a shut-down there is a verdict for each waiter.
+            if !settings.fencing && granted.is_fresh(settings.lease(), core.now()) {
                 let hold = Hold::begin(core, state, lock, (granted, None), settings.max_hold());
                 return Poll::Ready(Ok(Reached::Hold(hold)));
             }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use distlock::{LockErrorKind, OnLost};
+use distlock::{LockClient, LockErrorKind, OnLost};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::common::{Inside, LONG, LockText, SOON, bound, ms, queued, slack};
-use crate::support::{Store, eventually, on_every_store, unique_key};
+use crate::common::{Inside, LONG, LockText, SOON, bound, ms, poll_once, queued, slack};
+use crate::support::{Proxy, RedisServer, Store, eventually, on_every_store, unique_key};
 
 on_every_store! {
     idle_client_shuts_down_at_once,
@@ -197,4 +197,28 @@ async fn other_clients_are_not_touched(store: Store) {
 
     assert!(!guard.is_lost());
     assert!(other.on(&unique_key("other")).acquire().await.is_ok());
+}
+
+/// It would join a queue after those there were told, and wait in it for nothing.
+#[tokio::test]
+async fn try_under_way_at_the_shut_down_is_refused_and_queues_nowhere() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let client =
+        LockClient::builder().url(proxy.url()).response_timeout(LONG).wait(LONG).build().unwrap();
+    let other = LockClient::builder().url(server.url()).build().unwrap();
+    let key = unique_key("late-try");
+    let guard = other.on(&key).acquire().await.unwrap();
+    let gate = proxy.hold_next_reply("SET");
+    let call = tokio::spawn(client.on(&key).acquire());
+    gate.reached().await;
+
+    let mut shutdown = Box::pin(client.shutdown(LONG));
+    assert!(poll_once(shutdown.as_mut()).await.is_pending());
+    gate.open();
+
+    let error = tokio::time::timeout(SOON, call).await.expect("told soon").unwrap().unwrap_err();
+    assert_eq!(error.kind(), LockErrorKind::ShutDown, "{error}");
+    shutdown.await.unwrap();
+    drop(guard);
 }
