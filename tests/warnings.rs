@@ -6,7 +6,7 @@
 use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
-use distlock::{LockClient, LockKey};
+use distlock::{LockClient, LockKey, Release};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -128,4 +128,23 @@ async fn missing_channel_is_told_once_for_each_client() {
     let told = about("waiters go by timer");
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("distlock:*"), "{told:?}");
+}
+
+/// A release may be the first to find out, also one that nobody waits for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn release_that_finds_the_lock_gone_is_told() {
+    drop(warnings());
+    let server = RedisServer::start();
+    let client = LockClient::builder().url(server.url()).build().unwrap();
+    for release in [Release::Await, Release::Background] {
+        let key = unique_key("gone");
+        let request = client.lock(LockKey::literal(key.clone())).release(release);
+        let take_away = |_| async { run(&server, &["SET", &key, "intruder"]).await };
+        request.run(take_away).await.unwrap();
+
+        eventually("it is told", Duration::from_secs(20), async || !about(&key).is_empty()).await;
+        let told = about(&key);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].contains("at its release the lock was not ours any more"), "{told:?}");
+    }
 }
