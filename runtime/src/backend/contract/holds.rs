@@ -17,6 +17,7 @@ on_every_store! {
     a_foreign_text_without_ttl_is_no_lock,
     a_held_lock_names_its_owner,
     a_lock_is_free_after_its_lease,
+    a_renewal_never_makes_a_ttl_shorter,
     a_renewal_sets_the_ttl,
     a_request_does_nothing_before_it_is_polled,
     a_value_of_another_type_is_no_lock,
@@ -57,6 +58,17 @@ async fn a_renewal_sets_the_ttl(world: &World) {
     let remaining = channel.inspect(&"k".into()).await.unwrap().unwrap().remaining.unwrap();
     assert!(remaining > LEASE / 2, "{remaining:?}");
     assert!(remaining <= LEASE, "{remaining:?}");
+}
+
+/// They may arrive late, and in any order; what was confirmed once stays true.
+async fn a_renewal_never_makes_a_ttl_shorter(world: &World) {
+    let channel = world.channel().await;
+    let ours = lock("k", "ours");
+    hold(&*channel, &ours).await;
+    let renewal = Renewal { lock: ours, lease: SHORT };
+    assert_eq!(channel.renew(&[renewal]).await.unwrap(), [Renewed::Renewed]);
+    let holder = channel.inspect(&"k".into()).await.unwrap().unwrap();
+    assert!(holder.remaining.unwrap() > LEASE / 2, "{holder:?}");
 }
 
 async fn a_batch_of_renewals_has_an_answer_for_each(world: &World) {

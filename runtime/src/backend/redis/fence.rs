@@ -60,8 +60,8 @@ pub(super) fn draw(fence: FenceKey) -> Cmd {
     command
 }
 
-/// The same, and makes the counter if there is none. One that was lost in the very same millisecond may
-/// have given the same token: for where no script can do better.
+/// The same, and makes the counter if there is none, for where no script can. Then it begins with the
+/// millisecond: one that was lost in that very millisecond may have given higher tokens.
 #[cfg(feature = "cluster")]
 pub(super) fn draw_or_create(fence: FenceKey) -> Cmd {
     let mut command = redis::cmd("XADD");

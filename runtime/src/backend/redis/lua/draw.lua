@@ -31,10 +31,10 @@ if id then
   ms, number = string.match(id, '^(%d+)-(%d+)$')
   ms, number = tonumber(ms), tonumber(number)
 else
-  -- There is none, or none any more, perhaps since this very millisecond: so it begins with the next one,
-  -- and with two numbers a microsecond, of which a draw takes one.
+  -- There is none, or none any more, perhaps since this very millisecond. So it begins by the clock's
+  -- microseconds, with two numbers for each: a draw takes one, and longer than half a microsecond.
   local time = redis.call('TIME')
-  ms = time[1] * 1000 + math.floor(time[2] / 1000) + 1
+  ms = time[1] * 1000 + math.floor(time[2] / 1000)
   number = time[2] % 1000 * 2
 end
 if number >= PER_MILLI then
